@@ -52,8 +52,17 @@ export async function dialAgent(instance: MachineInstance, signal: AbortSignal):
   const address = ownAddress(instance)
   if (address?.kind === 'hvsock') return await dialHybrid(instance, signal)
   if (address !== undefined) return await dial(address, signal)
-  const { ip, peerIp } = ownLink(instance)
-  return await connectSocket({ host: ip, port: AGENT_PORT, localAddress: peerIp, noDelay: true }, signal)
+  const { ip, peerIp, interfaceName } = ownLink(instance)
+  // Several machines may have the same addresses of this kind, each on its own interface.
+  const zone = isLinkLocal(ip) ? `%${interfaceName}` : ''
+  const ends = { host: `${ip}${zone}`, localAddress: `${peerIp}${zone}` }
+  return await connectSocket({ ...ends, port: AGENT_PORT, noDelay: true }, signal)
+}
+
+/** Of fe80::/10 (RFC 4291). */
+function isLinkLocal(ip: string): boolean {
+  const [first, second = 0] = parseIp(ip) ?? []
+  return first === 0xfe && second >> 6 === 2
 }
 
 /** Whether the machine has a way to an agent. */
@@ -74,10 +83,12 @@ export function ownAddress(instance: MachineInstance): Address | undefined {
 }
 
 /** The link of the machine's tap whose end on this host is the only address that the agent lets connect. */
-function ownLink(instance: MachineInstance): TapLink {
+function ownLink(instance: MachineInstance): TapLink & { readonly interfaceName: string } {
   const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: ${text}`)
   const links = instance.recorded.steps.flatMap(({ step, words }) =>
-    step === 'tap' ? linksOfWords(words.slice(FIRST_LINK)) : [],
+    step === 'tap'
+      ? linksOfWords(words.slice(FIRST_LINK)).map((link) => ({ ...link, interfaceName: words[1] ?? '' }))
+      : [],
   )
   if (links.length === 0) throw fail('no vsock, and no tap of its own whose addresses its VM metadata has')
   const peer = onlyPeer(specificationOf(instance).board?.commandLine ?? '')

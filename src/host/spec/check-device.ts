@@ -68,7 +68,7 @@ export function checkFilters(
   { filters = [], addresses = [], backend: name }: NicDevice,
   { backends }: VmSpec,
 ): void {
-  const byAddress = filters.filter((filter) => filter !== 'no-mac-spoofing')
+  const byAddress = filters.filter((filter) => filter === 'no-ip-spoofing' || filter === 'no-arp-spoofing')
   if (addresses.length > 0 && byAddress.length === 0)
     refuse(at('addresses'), 'no filter uses them, want no-ip-spoofing or no-arp-spoofing')
   if (filters.length === 0) return

@@ -139,15 +139,17 @@ export function deviceFromProto(key: string, message: DeviceMessage): Device {
   return message.serial ? { kind: 'serial', backend } : { kind: 'virtio-console', slot, port, backend }
 }
 
-/** `clean-traffic`, as libvirt calls it, is all of them. */
+const ALL_FILTERS: readonly NetworkFilter[] = [...NETWORK_FILTERS, 'agent-only']
+
+/** `clean-traffic`, as libvirt calls it, is all that libvirt has. */
 function filtersFromProto(names: readonly string[], path: string): readonly NetworkFilter[] {
   const found = names.flatMap((name, index) => {
     if (name === 'clean-traffic') return NETWORK_FILTERS
-    const filter = NETWORK_FILTERS.find((each) => each === name)
-    const known = [...NETWORK_FILTERS, 'clean-traffic'].join(', ')
+    const filter = ALL_FILTERS.find((each) => each === name)
+    const known = [...ALL_FILTERS, 'clean-traffic'].join(', ')
     return filter ?? refuse(`${path}[${index}]`, `${shown(name)}: unknown, want ${known}`)
   })
-  return NETWORK_FILTERS.filter((name) => found.includes(name))
+  return ALL_FILTERS.filter((name) => found.includes(name))
 }
 
 type Takes = Readonly<Record<'backend' | 'slot' | 'port', boolean>>

@@ -149,7 +149,8 @@ export interface NicDevice {
 
 export const NETWORK_FILTERS = ['no-mac-spoofing', 'no-ip-spoofing', 'no-arp-spoofing'] as const
 
-export type NetworkFilter = (typeof NETWORK_FILTERS)[number]
+/** `agent-only`: over IPv6 the guest's agent answers who calls it, and the guest sends nothing else. */
+export type NetworkFilter = (typeof NETWORK_FILTERS)[number] | 'agent-only'
 
 export interface VsockDevice {
   readonly kind: 'vsock'

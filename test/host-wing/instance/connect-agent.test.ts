@@ -78,6 +78,17 @@ describe('ConnectAgent without vsock', () => {
     })
   })
 
+  it('dials a link-local address by the interface, which other machines may have too', async () => {
+    const wing = new FakeWing()
+    const v6 = { ip: 'fe80::2', peerIp: 'fe80::1' }
+    const content = VMMetadata.encode(VMMetadata.fromPartial({ networkConfig: { v6 } })).finish()
+    const words = 'agent.server_peer=fe80::1'
+    await expect(connecting(wing, described(wing, { taps: 1, words, content }))).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: expect.stringMatching(/fe80::[12]%tap0/),
+    })
+  })
+
   it.each([
     [Uint8Array.of(0xff), 'backends.content.content.path: VM metadata not read'],
     [new Uint8Array(65_537), 'backends.content.content.path: VM metadata not read: more than 65536 bytes'],

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { familyOf, formatIp, parseIp } from '../../../base/ip-address.ts'
+import { AGENT_PORT } from '../../qemu/vsock/guest-link.ts'
 import type { NetworkFilter, NicDevice } from '../../spec/spec.ts'
 
 /** A value of libnftables-json(5). */
@@ -68,8 +69,25 @@ function frameRules({ mac, filters = [], addresses = [] }: FilteredTap['card']):
       : []),
     ...(has('no-arp-spoofing') ? [...arpRules(mac, own), ...neighbourRules(own)] : []),
     ...(has('no-ip-spoofing') ? packetRules(own) : []),
+    ...(has('agent-only') ? agentRules() : []),
   ]
 }
+
+/** Lets the guest find the other end of its link, and answer connections to its agent; it begins none. */
+function agentRules(): readonly Rule[] {
+  const isIpv6 = is('ether', 'type', 'ip6')
+  const flags = { '&': [{ payload: { protocol: 'tcp', field: 'flags' } }, SYN_OR_ACK] }
+  const isNoCall = { match: { op: '!=', left: flags, right: SYN } }
+  return [
+    [isIpv6, is('icmpv6', 'type', anyOf([ICMPV6.ask, ICMPV6.tell])), ACCEPT],
+    [isIpv6, is('tcp', 'sport', AGENT_PORT), isNoCall, ACCEPT],
+    [DROP],
+  ]
+}
+
+/** Bits of TCP's flags (RFC 9293). */
+const SYN = 0x02
+const SYN_OR_ACK = 0x12
 
 interface OwnAddresses {
   readonly ipv4: readonly string[]

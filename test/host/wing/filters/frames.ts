@@ -69,6 +69,37 @@ export function framesOf(): readonly (readonly [name: string, frame: Buffer, sto
   ]
 }
 
+/** Frames of a guest whose agent alone may answer, and whether each is let through; the first one is. */
+export function agentFramesOf(): readonly (readonly [name: string, frame: Buffer, passes: boolean])[] {
+  return [
+    ['an answer of the agent', ether(0x86dd, tcp6(1024, FLAGS.ack)), true],
+    ['its consent to a connection', ether(0x86dd, tcp6(1024, FLAGS.syn | FLAGS.ack)), true],
+    ["the agent's end of one", ether(0x86dd, tcp6(1024, FLAGS.reset)), true],
+    ["a connection of the guest's own", ether(0x86dd, tcp6(1000, FLAGS.syn)), false],
+    ["a connection from the agent's port", ether(0x86dd, tcp6(1024, FLAGS.syn)), false],
+    ['TCP from another port', ether(0x86dd, tcp6(1000, FLAGS.ack)), false],
+    ['UDP', ether(0x86dd, udp6(OTHER.link)), false],
+    ['IPv4', ether(0x0800, udp4(OWN.ipv4)), false],
+    ['ARP', ether(0x0806, arp({})), false],
+    ['a neighbour that asks', ether(0x86dd, neighbour(135, OWN.link, OTHER.link)), true],
+    ['a neighbour that tells its address', ether(0x86dd, neighbour(136, OWN.link, OWN.link)), true],
+    ['a router', ether(0x86dd, neighbour(134, OWN.link, NONE.ipv6)), false],
+    ['an echo request', ether(0x86dd, neighbour(128, OWN.link, NONE.ipv6)), false],
+  ]
+}
+
+/** Of TCP (RFC 9293). */
+const FLAGS = { syn: 0x02, reset: 0x04, ack: 0x10 } as const
+
+function tcp6(port: number, flags: number): Buffer {
+  const header = Buffer.alloc(20)
+  header.writeUInt16BE(port, 0)
+  header.writeUInt16BE(2000, 2)
+  header.writeUInt8(5 << 4, 12)
+  header.writeUInt8(flags, 13)
+  return ipv6(OWN.link, 6, header)
+}
+
 /** To all. */
 function ether(type: number, payload: Buffer, from: string = OWN.mac): Buffer {
   return Buffer.concat([Buffer.alloc(6, 0xff), macBytes(from), word(type), payload])

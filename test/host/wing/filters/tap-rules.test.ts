@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { rulesOf, tableOf, withoutTable } from '../../../../src/host/instance/filters/tap-rules.ts'
 import type { NetworkFilter } from '../../../../src/host/spec/spec.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../../support/host/network-namespace.ts'
-import { framesOf, OWN } from './frames.ts'
+import { agentFramesOf, framesOf, OWN } from './frames.ts'
 
 /**
  * Writes the frames of stdin, one a line, into the tap of its first argument. Before that it gives nft its third argument,
@@ -62,12 +62,11 @@ describe('the filters of a tap', () => {
   function reached(
     filters: readonly NetworkFilter[],
     bridge = '0',
-    addresses = ADDRESSES,
+    frames: readonly (readonly [name: string, frame: Buffer, ...rest: unknown[]])[] = framesOf(),
   ): readonly string[] {
-    const frames = framesOf()
     // The last one always passes, so that all have been seen then.
     const lines = [...frames, ...frames.slice(0, 1)].map(([, frame]) => frame.toString('hex'))
-    const card = { mac: OWN.mac, filters, addresses }
+    const card = { mac: OWN.mac, filters, addresses: ADDRESSES }
     const rules = filters.length === 0 ? withoutTable(table) : rulesOf({ table, interfaceName: TAP, card })
     const words = [
       '/usr/bin/python3',
@@ -99,6 +98,12 @@ describe('the filters of a tap', () => {
     )
     for (const bridge of ['0', '1']) expect(reached(filters, bridge)).toEqual(wanted.map(([name]) => name))
     expect(tables()).toEqual(['table netdev others', 'table bridge others', `table netdev ${table}`])
+  })
+
+  it('let the agent alone answer, and begin nothing', () => {
+    const frames = agentFramesOf()
+    const wanted = frames.filter(([, , passes]) => passes)
+    expect(reached(['agent-only'], '0', frames)).toEqual(wanted.map(([name]) => name))
   })
 
   it('take themselves away, also twice, and leave the tables of others', () => {
