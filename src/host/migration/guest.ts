@@ -129,10 +129,13 @@ export async function repair(instance: MachineInstance, request: ResumedRequest)
         async (agent) => {
           number = (await agent.resumed(request, { timeoutMs: STEP_MS })).number
           instance.recorded.timeline?.answered()
-          return await agent.getResume(
+          const told = await agent.getResume(
             { number, timeoutMs: LOOK_AT_REPAIR_MS },
             { timeoutMs: LOOK_AT_REPAIR_MS + STEP_MS },
           )
+          // A guest that is reached by a card has no new vsock device, which would end the detachment.
+          if (told.state === 'ready') await agent.attach({}, { timeoutMs: STEP_MS })
+          return told
         },
         READY_MS,
       )
