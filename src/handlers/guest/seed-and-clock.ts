@@ -1,4 +1,4 @@
-import { AgentError } from '../../base/errors.ts'
+import { AgentError, errnoOf } from '../../base/errors.ts'
 import type { SetGuestDateTimeRequest } from '../../gen/agent.ts'
 import type { System } from '../../os/process/system.ts'
 import type { Call } from '../../state/request.ts'
@@ -32,7 +32,10 @@ export function setGuestDateTime(
   return stepMs
 }
 
-/** ReseedRandomDev: adds random bytes of the host to the kernel's pool. Throws INVALID_ARGUMENT for no bytes. */
+/**
+ * ReseedRandomDev: adds random bytes of the host to the kernel's pool, from which this process's generators take new seeds: Kata calls
+ * it in each machine that it starts from a template. Throws INVALID_ARGUMENT for no bytes.
+ */
 export async function reseedRandom(
   system: System,
   data: Uint8Array,
@@ -41,4 +44,10 @@ export async function reseedRandom(
   if (data.length === 0) throw new AgentError('INVALID_ARGUMENT', 'data: missing entropy data')
   call.beforeEffect()
   await system.addEntropy(data)
+  try {
+    system.reseedGenerators()
+  } catch (error) {
+    // A Node with another OpenSSL. The kernel has the bytes, which is what the caller has asked for.
+    if (errnoOf(error) !== 'ENOSYS') throw error
+  }
 }

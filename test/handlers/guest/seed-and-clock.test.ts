@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { AgentError } from '../../../src/base/errors.ts'
 import { reseedRandom, setGuestDateTime } from '../../../src/handlers/guest/seed-and-clock.ts'
 import { FakeSystem } from '../../support/fakes/process/fake-system.ts'
 
@@ -45,6 +46,16 @@ describe('reseedRandom', () => {
     })
     expect(system.entropy).toEqual(['noise'])
     expect(addedBefore).toEqual([[]])
+    expect(system.reseeds).toBe(1)
+  })
+
+  it('succeeds where the generators of this process cannot be reseeded', async () => {
+    const system = new FakeSystem()
+    system.reseedGenerators = () => {
+      throw new AgentError('INTERNAL', 'reseed generators: ENOSYS', { errno: 'ENOSYS' })
+    }
+    await reseedRandom(system, Buffer.from('noise'), { beforeEffect: () => {} })
+    expect(system.entropy).toEqual(['noise'])
   })
 
   it('refuses an empty request, even when it is repeated', async () => {
