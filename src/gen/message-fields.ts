@@ -106,6 +106,9 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ListSaved": "microvm.instance.v1.ListSavedRequest",
   "microvm.instance.v1.InstanceService/DeleteSaved": "microvm.instance.v1.DeleteSavedRequest",
   "microvm.instance.v1.InstanceService/CloneInstance": "microvm.instance.v1.CloneInstanceRequest",
+  "microvm.instance.v1.InstanceService/EnsureTemplate": "microvm.instance.v1.EnsureTemplateRequest",
+  "microvm.instance.v1.InstanceService/ListTemplates": "microvm.instance.v1.ListTemplatesRequest",
+  "microvm.instance.v1.InstanceService/RemoveTemplate": "microvm.instance.v1.RemoveTemplateRequest",
   "microvm.instance.v1.InstanceService/AllocatePort": "microvm.instance.v1.AllocatePortRequest",
   "microvm.instance.v1.InstanceService/Attach": "microvm.instance.v1.AttachRequest",
   "microvm.instance.v1.InstanceService/ListStreams": "microvm.instance.v1.ListStreamsRequest",
@@ -2996,6 +2999,22 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 7,
    "name": "without_agent",
    "property": "withoutAgent"
+  }
+ ],
+ "microvm.instance.v1.EnsureTemplateRequest": [
+  {
+   "number": 1,
+   "name": "specification",
+   "property": "specification",
+   "message": "microvm.instance.v1.Specification"
+  }
+ ],
+ "microvm.instance.v1.ListTemplatesRequest": [],
+ "microvm.instance.v1.RemoveTemplateRequest": [
+  {
+   "number": 1,
+   "name": "name",
+   "property": "name"
   }
  ],
  "microvm.instance.v1.AllocatePortRequest": [

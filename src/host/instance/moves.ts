@@ -21,6 +21,9 @@ export interface SavedContent {
   readonly timeline?: Timeline
 }
 
+/** What names of templates are like. No other machine is saved under such a name. */
+export const TEMPLATE_NAME = /^template-[0-9a-f]{12}$/
+
 /** Machines as files (src/host/migration). */
 export interface Moves {
   /** Saves the machine, and ends the instance. To be called in a change. */

@@ -15,7 +15,7 @@ import { describeEqual, describeInstance, isVisible } from './describe-instance.
 import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
-import type { Moves } from './moves.ts'
+import { type Moves, TEMPLATE_NAME } from './moves.ts'
 import { checkSavedQuota, type Quotas } from './record/quota.ts'
 
 interface SavedHost {
@@ -84,7 +84,8 @@ export function savedCalls(host: SavedHost): SavedCalls {
     return await describeInstance(instance)
   }
   return {
-    ensure: (request, caller, checkOwner) => ensureOf(request, { caller, checkOwner }),
+    ensure: (request, caller, checkOwner) =>
+      ensureOf(request, { caller, checkOwner, ...(isOfTemplate(request) && { clone: OF_TEMPLATE }) }),
     clone: (request, caller, checkOwner) =>
       cloneInstances(request, (key, saved) => {
         const ensured = EnsureInstanceRequest.fromPartial({ properties: { key }, saved })
@@ -116,6 +117,13 @@ export function savedCalls(host: SavedHost): SavedCalls {
     },
   }
 }
+
+function isOfTemplate({ saved }: EnsureInstanceRequest): boolean {
+  return saved?.folder === '' && TEMPLATE_NAME.test(saved.name)
+}
+
+/** Whoever makes a template without an agent wants its clones so. */
+const OF_TEMPLATE = { withoutAgent: true }
 
 /** A tenant may not know where the host has it. */
 function seenBy(saved: SavedMachine, { tenant }: Pick<Caller, 'tenant'>): SavedMachine {

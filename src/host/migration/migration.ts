@@ -50,9 +50,7 @@ export function openMigration(
   const storeOf = (tenant: string) => join(store, tenant === '' ? OWN : tenant)
   const folderOf = ({ folder, name }: Pick<SavedInit, 'folder' | 'name'>, tenant: string) =>
     folder || join(storeOf(tenant), name)
-  const host = async (): Promise<HostFacts> => ({
-    ...{ qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) },
-  })
+  const host = () => hostFacts({ acceleration, qemuVersion })
   const partsOf = async (timeline: Timeline, folder: string) => ({
     ...{ folder, host: await host() },
     atStep: timed(timeline, atStep),
@@ -145,6 +143,14 @@ async function refuseGone(folder: string): Promise<void> {
   await readManifest(folder)
   const claim = await readClaim(folder)
   if (claim !== undefined) throw resumedAlready(folder, claim)
+}
+
+/** What the state of a machine depends on here. */
+export async function hostFacts({
+  acceleration,
+  qemuVersion,
+}: Pick<MigrationHost, 'acceleration' | 'qemuVersion'>): Promise<HostFacts> {
+  return { qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) }
 }
 
 /** A tenant may not know where the host has its store. */

@@ -20,7 +20,12 @@ export interface Configuration {
   readonly uids?: UidRange | undefined
   /** The file that explains the names in documents; /etc/microvm/catalogue.toml by default. */
   readonly catalogue?: string | undefined
+  /** How many templates are kept; {@link DEFAULT_TEMPLATES} by default. */
+  readonly templates?: number | undefined
 }
+
+export const DEFAULT_TEMPLATES = 8
+const MOST_TEMPLATES = 100
 
 export const NO_CONFIGURATION: Configuration = { tenants: [] }
 
@@ -42,11 +47,13 @@ export async function readConfiguration(path: string): Promise<Configuration> {
   } catch (error) {
     return fail(messageOf(error))
   }
-  const { tenants = {}, uids = {}, catalogue } = table('', root, ['tenants', 'uids', 'catalogue'], fail)
+  const names = ['tenants', 'uids', 'catalogue', 'templates']
+  const { tenants = {}, uids = {}, catalogue, templates } = table('', root, names, fail)
   const range = uidsOf(uids, fail)
   const configuration = {
     uids: range,
     ...(catalogue !== undefined && { catalogue: pathAt('catalogue', catalogue, fail) }),
+    ...(templates !== undefined && { templates: templatesOf(templates, fail) }),
     tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
       tenantOf(name, value, fail),
     ),
@@ -101,6 +108,12 @@ function uidsOf(value: unknown, fail: Fail): UidRange {
   if (!isNumber(count) || Number(first) + Number(count) - 1 > MOST_UID)
     return fail(`uids.count: want at least 1, and no user above ${MOST_UID}`)
   return { first: Number(first), count: Number(count) }
+}
+
+function templatesOf(value: unknown, fail: Fail): number {
+  const isNumber =
+    typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= MOST_TEMPLATES
+  return isNumber ? value : fail(`templates: want a whole number from 1 to ${MOST_TEMPLATES}`)
 }
 
 function folderOf(where: string, folder: unknown, fail: Fail): string {

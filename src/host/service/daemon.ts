@@ -4,13 +4,15 @@ import { join } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
+import type { MovesHost } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
+import type { Templates } from '../migration/templates.ts'
 import { openSecrets, type Secrets } from '../secrets/secrets.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
-import { type Configuration, quotasOf } from './configuration.ts'
+import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -90,12 +92,13 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const timeMs = () => Math.round(performance.timeOrigin + performance.now())
   const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
   const secrets = await openSecrets(join(stateFolder, 'secrets'))
-  const instances = await openInstances(options, registry, secrets)
+  const { instances, templates } = await openInstances(options, registry, secrets)
   parts.unshift({ name: 'instances', close: () => instances.close() })
+  parts.unshift({ name: 'templates', close: () => templates?.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)
   parts.unshift({ name: 'log of changes', close: stopLogging })
-  const api = openApi({ instances, secrets, journal, tenants, only: only?.key, log })
+  const api = openApi({ instances, secrets, journal, tenants, templates, only: only?.key, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
   if (only?.listen !== undefined) await api.listen(only.listen)
@@ -134,15 +137,17 @@ async function openInstances(
   options: DaemonOptions,
   registry: Registry,
   secrets: Secrets,
-): Promise<Instances> {
+): Promise<{ readonly instances: Instances; readonly templates?: Templates | undefined }> {
   const quotas = quotasOf(options.configuration.tenants)
-  if (options.mock) return new MockInstances({ quotas })
+  if (options.mock) return { instances: new MockInstances({ quotas }) }
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
-  const { openMigration } = await import('../migration/migration.ts')
+  const { hostFacts, openMigration } = await import('../migration/migration.ts')
+  const { openTemplates } = await import('../migration/templates.ts')
   const { stateFolder, log, acceleration } = options
-  const { uids, catalogue } = options.configuration
+  const { uids, catalogue, templates: limit = DEFAULT_TEMPLATES } = options.configuration
   const isLeashed = options.only !== undefined
-  return await openHostInstances({
+  let moves: MovesHost | undefined
+  const instances = await openHostInstances({
     stateFolder,
     registry,
     secrets,
@@ -153,8 +158,17 @@ async function openInstances(
     catalogue,
     isLeashed,
     // A hypervisor's machine ends with it.
-    openMoves: isLeashed ? undefined : (host) => openMigration(host),
+    openMoves: isLeashed
+      ? undefined
+      : (host) => {
+          moves = host
+          return openMigration(host)
+        },
   })
+  if (moves === undefined) return { instances }
+  const facts = moves
+  const templates = openTemplates({ instances, stateFolder, host: () => hostFacts(facts), limit, log })
+  return { instances, templates }
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

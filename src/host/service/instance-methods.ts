@@ -7,18 +7,22 @@ import {
   type InstanceServiceDefinition,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../instance/instances.ts'
+import { isTemplate, type Templates } from '../migration/templates.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
 import { checkedSaved, savedMethods } from './snapshots/saved-methods.ts'
 import { checkOwner, snapshotMethods } from './snapshots/snapshot-methods.ts'
+import { templateMethods } from './template-methods.ts'
 import { checkTenantBackend, checkTenantSpecification } from './tenant-rules.ts'
 
 export interface ServiceContext {
   readonly instances: Instances
   readonly calls: Pick<HostCalls, 'list' | 'metrics'>
   readonly tenants: readonly Tenant[]
+  /** Where machines are saved. */
+  readonly templates?: Templates | undefined
   /** The only instance of a hypervisor. */
   readonly only?: string | undefined
 }
@@ -66,6 +70,7 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     },
     ...snapshotMethods(context),
     ...savedMethods(context),
+    ...templateMethods(context.templates),
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
@@ -127,9 +132,15 @@ async function ensure(
   call: ServiceCall,
 ): ReturnType<Instances['ensure']> {
   const checked = await checkedEnsure(context, request, call)
-  return await context.instances.ensure(checked, call, (owner, specification) =>
-    checkOwner(context.tenants, owner, specification),
-  )
+  const ensured = () =>
+    context.instances.ensure(checked, call, (owner, specification) =>
+      checkOwner(context.tenants, owner, specification),
+    )
+  const { properties: { tenant = '' } = {}, saved: { name = '' } = {} } = checked
+  const { templates } = context
+  return await (isTemplate({ name, tenant }) && templates !== undefined
+    ? templates.clone(name, ensured)
+    : ensured())
 }
 
 async function checkedEnsure(

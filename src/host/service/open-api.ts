@@ -7,6 +7,7 @@ import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts
 import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
 import { LIMITS, Totals } from '../../rpc/limits.ts'
 import type { Instances } from '../instance/instances.ts'
+import type { Templates } from '../migration/templates.ts'
 import type { Secrets } from '../secrets/secrets.ts'
 import { ApiSockets } from './api-sockets.ts'
 import type { CallJournal } from './call-journal.ts'
@@ -23,6 +24,7 @@ export interface ApiParts {
   readonly secrets: Secrets
   readonly journal: CallJournal
   readonly tenants: readonly Tenant[]
+  readonly templates?: Templates | undefined
   /** The key of the only instance of a hypervisor, which serves no VMController. */
   readonly only?: string | undefined
   readonly log: Logger
@@ -43,12 +45,12 @@ const HOST_LIMITS = {
   connection: { streams: 128 },
 }
 
-export function openApi({ instances, secrets, journal, tenants, only, log }: ApiParts): Api {
+export function openApi({ instances, secrets, journal, tenants, templates, only, log }: ApiParts): Api {
   const nowMs = () => performance.now()
   const sockets = new ApiSockets({ log, readDescriptors })
   const calls = new HostCalls(nowMs)
   const declared = [
-    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, only })),
+    ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, templates, only })),
     ...methodsOf(SecretServiceDefinition, secretMethods(secrets)),
     ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
     ...methodsOf(HypervisorDefinition, hypervisorMethods()),

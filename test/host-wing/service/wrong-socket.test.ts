@@ -91,6 +91,9 @@ const CALLS: Readonly<
     'UNIMPLEMENTED',
     ({ instances }) => instances.cloneInstance({ key: 'a', count: 1, name: 'b' }),
   ],
+  ensureTemplate: ['PERMISSION_DENIED', ({ instances }) => instances.ensureTemplate({})],
+  listTemplates: ['PERMISSION_DENIED', ({ instances }) => instances.listTemplates({})],
+  removeTemplate: ['PERMISSION_DENIED', ({ instances }) => instances.removeTemplate({ name: 'one' })],
   allocatePort: [
     'NOT_FOUND',
     ({ instances }) => instances.allocatePort({ key: 'a', container: 'c', stream: 'stdout' }),

@@ -7,7 +7,9 @@ import type {
   SavedInit,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../instance/instances.ts'
+import { TEMPLATE_NAME } from '../../instance/moves.ts'
 import { MAX_HOSTNAME } from '../../instance/saved-calls.ts'
+import { isTemplate } from '../../migration/templates.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Tenant } from '../configuration.ts'
@@ -33,20 +35,22 @@ export function savedMethods({
       handle: async (request, call) => {
         const { folder, key, name } = request
         checkFolder('folder', folder, call.tenant)
-        return await instances.suspend({ ...request, key: specKey(key), name: checkedName(name) }, call)
+        return await instances.suspend({ ...request, key: specKey(key), name: ownName(name) }, call)
       },
     },
     listSaved: {
       role: 'owner',
       onDaemonDeath: 'read',
-      handle: async (_request, call) => ({ machines: [...(await instances.listSaved(call))] }),
+      handle: async (_request, call) => ({
+        machines: (await instances.listSaved(call)).filter((saved) => !isTemplate(saved)),
+      }),
     },
     // Journaled, because what is gone is not found.
     deleteSaved: {
       ...JOURNALED,
       frees: () => true,
       handle: async ({ name }, call) => {
-        await instances.deleteSaved(checkedName(name), call)
+        await instances.deleteSaved(ownName(name), call)
         return {}
       },
     },
@@ -64,6 +68,12 @@ export function savedMethods({
       },
     },
   }
+}
+
+/** Of a saved machine that is no template. */
+function ownName(name: string): string {
+  if (!TEMPLATE_NAME.test(name)) return checkedName(name)
+  throw new AgentError('INVALID_ARGUMENT', `name: ${name}: templates are called so, want another one`)
 }
 
 const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const

@@ -78,7 +78,7 @@ export interface EnsureInstanceRequest {
   document?:
     | string
     | undefined;
-  /** A machine that SuspendInstance has saved goes on. */
+  /** A machine that SuspendInstance has saved goes on, or a clone is made of a template. */
   saved?: SavedInit | undefined;
 }
 
@@ -178,6 +178,44 @@ export interface CloneInstanceRequest_ReplaceComponentsEntry {
 
 export interface CloneInstanceResponse {
   instances: Instance[];
+}
+
+export interface EnsureTemplateRequest {
+  /** Of disks that are only read, and a console. The daemon adds a network card, by which it alone reaches the agent. */
+  specification: Specification | undefined;
+}
+
+export interface Template {
+  /** Follows from the specification, the content of its files, QEMU and its acceleration: another one of these is another template. */
+  name: string;
+  /** As it was given. */
+  specification:
+    | Specification
+    | undefined;
+  /** Milliseconds since 1970. */
+  createdMs: bigint;
+  /** Of its files. */
+  sizeBytes: bigint;
+  /** Instances that were made of it, and are there. */
+  clones: number;
+  /** The step in which its making is: `boot`, `agent`, `save`; empty for one that is ready. */
+  step: string;
+  /** Why it was not made; empty for all others. */
+  failure: string;
+}
+
+export interface ListTemplatesRequest {
+}
+
+export interface ListTemplatesResponse {
+  templates: Template[];
+}
+
+export interface RemoveTemplateRequest {
+  name: string;
+}
+
+export interface RemoveTemplateResponse {
 }
 
 export interface ExpandRequest {
@@ -340,7 +378,7 @@ export interface Nic {
   replaceable: boolean;
   /**
    * Of a card with a tap, what the guest may not send: `no-mac-spoofing`, `no-ip-spoofing`, `no-arp-spoofing`;
-   * `clean-traffic` is all three.
+   * `clean-traffic` is all three. `agent-only`: over IPv6 its agent answers who calls it, and the guest sends nothing else.
    */
   filters: string[];
   /** The guest's IPv4 and IPv6 addresses, for `no-ip-spoofing` and `no-arp-spoofing`. */
@@ -535,6 +573,8 @@ export interface Instance {
   runValues: { [key: string]: string };
   /** The last suspends, resumes and clones, the oldest first. A list of instances leaves them out. */
   operations: Operation[];
+  /** Name of the saved machine or the template that it was made of. */
+  madeOf: string;
 }
 
 export interface Instance_BackendsEntry {
@@ -2103,6 +2143,394 @@ export const CloneInstanceResponse: MessageFns<CloneInstanceResponse> = {
   fromPartial(object: DeepPartial<CloneInstanceResponse>): CloneInstanceResponse {
     const message = createBaseCloneInstanceResponse();
     message.instances = object.instances?.map((e) => Instance.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseEnsureTemplateRequest(): EnsureTemplateRequest {
+  return { specification: undefined };
+}
+
+export const EnsureTemplateRequest: MessageFns<EnsureTemplateRequest> = {
+  encode(message: EnsureTemplateRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.specification !== undefined) {
+      Specification.encode(message.specification, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EnsureTemplateRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEnsureTemplateRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.specification = Specification.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EnsureTemplateRequest>): EnsureTemplateRequest {
+    return EnsureTemplateRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EnsureTemplateRequest>): EnsureTemplateRequest {
+    const message = createBaseEnsureTemplateRequest();
+    message.specification = (object.specification !== undefined && object.specification !== null)
+      ? Specification.fromPartial(object.specification)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseTemplate(): Template {
+  return { name: "", specification: undefined, createdMs: 0n, sizeBytes: 0n, clones: 0, step: "", failure: "" };
+}
+
+export const Template: MessageFns<Template> = {
+  encode(message: Template, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.specification !== undefined) {
+      Specification.encode(message.specification, writer.uint32(18).fork()).join();
+    }
+    if (message.createdMs !== 0n) {
+      if (BigInt.asUintN(64, message.createdMs) !== message.createdMs) {
+        throw new globalThis.Error("value provided for field message.createdMs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.createdMs);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.sizeBytes);
+    }
+    if (message.clones !== 0) {
+      writer.uint32(40).uint32(message.clones);
+    }
+    if (message.step !== "") {
+      writer.uint32(50).string(message.step);
+    }
+    if (message.failure !== "") {
+      writer.uint32(58).string(message.failure);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Template {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTemplate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.specification = Specification.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.createdMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.clones = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.step = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.failure = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Template>): Template {
+    return Template.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Template>): Template {
+    const message = createBaseTemplate();
+    message.name = object.name ?? "";
+    message.specification = (object.specification !== undefined && object.specification !== null)
+      ? Specification.fromPartial(object.specification)
+      : undefined;
+    message.createdMs = (object.createdMs !== undefined && object.createdMs !== null) ? BigInt(object.createdMs) : 0n;
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.clones = object.clones ?? 0;
+    message.step = object.step ?? "";
+    message.failure = object.failure ?? "";
+    return message;
+  },
+};
+
+function createBaseListTemplatesRequest(): ListTemplatesRequest {
+  return {};
+}
+
+export const ListTemplatesRequest: MessageFns<ListTemplatesRequest> = {
+  encode(_: ListTemplatesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListTemplatesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListTemplatesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListTemplatesRequest>): ListTemplatesRequest {
+    return ListTemplatesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListTemplatesRequest>): ListTemplatesRequest {
+    const message = createBaseListTemplatesRequest();
+    return message;
+  },
+};
+
+function createBaseListTemplatesResponse(): ListTemplatesResponse {
+  return { templates: [] };
+}
+
+export const ListTemplatesResponse: MessageFns<ListTemplatesResponse> = {
+  encode(message: ListTemplatesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.templates) {
+      Template.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListTemplatesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListTemplatesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.templates.push(Template.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListTemplatesResponse>): ListTemplatesResponse {
+    return ListTemplatesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListTemplatesResponse>): ListTemplatesResponse {
+    const message = createBaseListTemplatesResponse();
+    message.templates = object.templates?.map((e) => Template.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRemoveTemplateRequest(): RemoveTemplateRequest {
+  return { name: "" };
+}
+
+export const RemoveTemplateRequest: MessageFns<RemoveTemplateRequest> = {
+  encode(message: RemoveTemplateRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RemoveTemplateRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRemoveTemplateRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RemoveTemplateRequest>): RemoveTemplateRequest {
+    return RemoveTemplateRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RemoveTemplateRequest>): RemoveTemplateRequest {
+    const message = createBaseRemoveTemplateRequest();
+    message.name = object.name ?? "";
+    return message;
+  },
+};
+
+function createBaseRemoveTemplateResponse(): RemoveTemplateResponse {
+  return {};
+}
+
+export const RemoveTemplateResponse: MessageFns<RemoveTemplateResponse> = {
+  encode(_: RemoveTemplateResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RemoveTemplateResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRemoveTemplateResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RemoveTemplateResponse>): RemoveTemplateResponse {
+    return RemoveTemplateResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<RemoveTemplateResponse>): RemoveTemplateResponse {
+    const message = createBaseRemoveTemplateResponse();
     return message;
   },
 };
@@ -5039,6 +5467,7 @@ function createBaseInstance(): Instance {
     uid: 0,
     runValues: {},
     operations: [],
+    madeOf: "",
   };
 }
 
@@ -5106,6 +5535,9 @@ export const Instance: MessageFns<Instance> = {
     });
     for (const v of message.operations) {
       Operation.encode(v!, writer.uint32(154).fork()).join();
+    }
+    if (message.madeOf !== "") {
+      writer.uint32(162).string(message.madeOf);
     }
     return writer;
   },
@@ -5284,6 +5716,14 @@ export const Instance: MessageFns<Instance> = {
             message.operations.push(Operation.decode(reader, reader.uint32()));
             continue;
           }
+          case 20: {
+            if (tag !== 162) {
+              break;
+            }
+
+            message.madeOf = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -5352,6 +5792,7 @@ export const Instance: MessageFns<Instance> = {
       {},
     );
     message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
+    message.madeOf = object.madeOf ?? "";
     return message;
   },
 };
@@ -9071,6 +9512,36 @@ export const InstanceServiceDefinition = {
       requestType: CloneInstanceRequest as typeof CloneInstanceRequest,
       requestStream: false,
       responseType: CloneInstanceResponse as typeof CloneInstanceResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Has a template of a machine, which is made in the background: it boots once, and is saved when its agent answers.
+     * EnsureInstance with the template's name in `saved` makes a clone. For the administrator only.
+     */
+    ensureTemplate: {
+      name: "EnsureTemplate",
+      requestType: EnsureTemplateRequest as typeof EnsureTemplateRequest,
+      requestStream: false,
+      responseType: Template as typeof Template,
+      responseStream: false,
+      options: {},
+    },
+    /** Lists the templates, by name. */
+    listTemplates: {
+      name: "ListTemplates",
+      requestType: ListTemplatesRequest as typeof ListTemplatesRequest,
+      requestStream: false,
+      responseType: ListTemplatesResponse as typeof ListTemplatesResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Forgets a template. Its clones go on. */
+    removeTemplate: {
+      name: "RemoveTemplate",
+      requestType: RemoveTemplateRequest as typeof RemoveTemplateRequest,
+      requestStream: false,
+      responseType: RemoveTemplateResponse as typeof RemoveTemplateResponse,
       responseStream: false,
       options: {},
     },

@@ -1,0 +1,288 @@
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { neverAborted } from '../../base/abort.ts'
+import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  EnsureInstanceRequest,
+  type SavedMachine,
+  type Specification,
+  SuspendInstanceRequest,
+  type Template,
+} from '../../gen/microvm/instance/v1/instance.ts'
+import type { Caller, Instances } from '../instance/instances.ts'
+import { TEMPLATE_NAME } from '../instance/moves.ts'
+import { specFromProto } from '../spec/from-proto.ts'
+import type { HostFacts } from './manifest.ts'
+import { agentAnswers, checkTemplate, withLink, writeLinkItem } from './template-link.ts'
+import { fileDigests, type TemplateRecord, templateOf, templateRecords } from './template-record.ts'
+
+/** Machines that were saved as soon as their agents answered, for clones (docs/suspend.md). */
+export interface Templates {
+  /** Begins to make the template, unless it is there or being made. Throws INVALID_ARGUMENT for a machine that can be none. */
+  ensure(specification: Specification): Promise<Template>
+  list(): Promise<readonly Template[]>
+  /** Throws NOT_FOUND, and FAILED_PRECONDITION while it is made or a clone of it is. */
+  remove(name: string): Promise<void>
+  /** Makes a clone of a template by `make`; it is not removed meanwhile. Throws while there is none. */
+  clone<Result>(name: string, make: () => Promise<Result>): Promise<Result>
+  /** What is being made is left to the next daemon, which removes it. */
+  close(): void
+}
+
+export interface TemplatesParts {
+  readonly instances: Instances
+  readonly stateFolder: string
+  readonly host: () => Promise<HostFacts>
+  /** How many there are at most. */
+  readonly limit: number
+  readonly log: Logger
+  /** Of guests without an agent, in tests: when they are ready. */
+  readonly answers?: ((key: string, signal: AbortSignal) => Promise<void>) | undefined
+}
+
+/** Many times what a guest takes under emulation until its agent answers. */
+const BOOT_MS = 120_000
+/** The label by which the next daemon knows a machine that is to become a template. */
+const LABEL = 'microvm.template'
+/** How many failures are told. */
+const MOST_FAILURES = 16
+
+interface Making {
+  readonly record: TemplateRecord
+  step: 'boot' | 'agent' | 'save'
+}
+
+export function openTemplates(parts: TemplatesParts): Templates {
+  return new HostTemplates(parts)
+}
+
+class HostTemplates implements Templates {
+  readonly #parts: TemplatesParts
+  readonly #records: ReturnType<typeof templateRecords>
+  readonly #digestOf = fileDigests()
+  readonly #makings = new Map<string, Making>()
+  readonly #failures = new Map<string, { readonly record: TemplateRecord; readonly text: string }>()
+  /** How many clones are being made of each. */
+  readonly #uses = new Map<string, number>()
+  readonly #recovered: Promise<void>
+  #isClosed = false
+
+  constructor(parts: TemplatesParts) {
+    this.#parts = parts
+    this.#records = templateRecords(join(parts.stateFolder, 'templates'))
+    this.#recovered = this.#recover().catch((error) =>
+      parts.log.error('templates not looked through', { error: messageOf(error) }),
+    )
+  }
+
+  async ensure(specification: Specification): Promise<Template> {
+    const { host } = this.#parts
+    checkTemplate(specification)
+    specFromProto(this.#withLink(specification))
+    await this.#recovered
+    const found = await templateOf(specification, { host: await host(), digestOf: this.#digestOf })
+    const { name } = found
+    const known = (await this.list()).find((each) => each.name === name && each.failure === '')
+    if (known !== undefined) return known
+    const record = { ...found, createdMs: Date.now() }
+    await this.#makeRoom()
+    const begun = this.#makings.get(name)
+    // Another call may have begun meanwhile.
+    if (begun !== undefined) return described(record, { step: begun.step })
+    const making: Making = { record, step: 'boot' }
+    this.#makings.set(name, making)
+    this.#failures.delete(name)
+    void this.#make(making).finally(() => this.#makings.delete(name))
+    return described(record, { step: making.step })
+  }
+
+  async list(): Promise<readonly Template[]> {
+    await this.#recovered
+    const saved = await this.#saved()
+    const makings = [...this.#makings.values()].map(({ record, step }) => described(record, { step }))
+    const failures = [...this.#failures.values()].map(({ record, text: failure }) =>
+      described(record, { failure }),
+    )
+    const ready = (await this.#records.list()).flatMap((record) => {
+      const machine = saved.get(record.name)
+      if (machine === undefined || this.#makings.has(record.name)) return []
+      return [described(record, { sizeBytes: machine.sizeBytes, clones: this.#clonesOf(record.name) })]
+    })
+    return [...ready, ...makings, ...failures].sort((a, b) => (a.name < b.name ? -1 : 1))
+  }
+
+  async remove(name: string): Promise<void> {
+    const found = (await this.list()).find((each) => each.name === name)
+    if (found === undefined) throw new AgentError('NOT_FOUND', `template ${name}: not found`)
+    this.#failures.delete(name)
+    if (found.failure !== '') return
+    const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `template ${name}: ${text}`)
+    if (this.#makings.has(name)) throw fail('being made, want it ready')
+    if (this.#isUsed(name)) throw fail('a clone of it is being made, want it once that runs')
+    await this.#forget(name)
+  }
+
+  async clone<Result>(name: string, make: () => Promise<Result>): Promise<Result> {
+    await this.#recovered
+    const making = this.#makings.get(name)
+    const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `template ${name}: ${text}`)
+    if (making !== undefined) throw fail(`being made: step ${making.step}, want it ready`)
+    this.#uses.set(name, (this.#uses.get(name) ?? 0) + 1)
+    try {
+      const made = await make()
+      await this.#records.used(name).catch(() => {})
+      return made
+    } finally {
+      this.#uses.set(name, (this.#uses.get(name) ?? 1) - 1)
+      if (!this.#isUsed(name)) this.#uses.delete(name)
+    }
+  }
+
+  close(): void {
+    this.#isClosed = true
+  }
+
+  /** Boots the machine, and saves it once its agent answers. On failure nothing of it is left but the text. Never throws. */
+  async #make(making: Making): Promise<void> {
+    const { instances, log, answers } = this.#parts
+    const { name, specification } = making.record
+    const late = AbortSignal.timeout(BOOT_MS)
+    const caller: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+    try {
+      await this.#records.write(making.record)
+      await writeLinkItem(this.#itemPath)
+      const properties = { key: name, tenant: '', labels: { [LABEL]: name } }
+      const wanted = { properties, specification: this.#withLink(specification) }
+      await instances.ensure(EnsureInstanceRequest.fromPartial(wanted), caller)
+      await instances.changeState({ key: name, change: Change.RUN, graceMs: 0 }, caller)
+      making.step = 'agent'
+      await (answers?.(name, late) ?? agentAnswers(instances, name, { ...caller, signal: late })).catch(
+        (error) => {
+          if (!late.aborted) throw error
+          throw new AgentError('DEADLINE_EXCEEDED', `no answer within ${BOOT_MS / 1000} s`)
+        },
+      )
+      making.step = 'save'
+      const request = { key: name, name, withoutAgent: answers !== undefined }
+      await instances.suspend(SuspendInstanceRequest.fromPartial(request), caller)
+      await this.#removeReplaced(making.record)
+      log.info('template made', { template: name })
+    } catch (error) {
+      if (this.#isClosed) return
+      const text = `step ${making.step}: ${messageOf(error)}`
+      log.warn('template not made', { template: name, error: text })
+      this.#failures.set(name, { record: making.record, text })
+      const [oldest = ''] = this.#failures.keys()
+      if (this.#failures.size > MOST_FAILURES) this.#failures.delete(oldest)
+      await this.#removeInstance(name)
+      await this.#forget(name).catch((failure) =>
+        log.warn('template not removed', { template: name, error: messageOf(failure) }),
+      )
+    }
+  }
+
+  get #itemPath(): string {
+    return join(this.#parts.stateFolder, 'templates', 'link.binpb')
+  }
+
+  #withLink(specification: Specification): Specification {
+    const interfaceName = `mt${randomBytes(6).toString('hex')}`
+    return withLink(specification, { interfaceName, itemPath: this.#itemPath })
+  }
+
+  async #saved(): Promise<ReadonlyMap<string, SavedMachine>> {
+    const all = await this.#parts.instances.listSaved(ADMIN)
+    return new Map(all.flatMap((each) => (isTemplate(each) ? [[each.name, each] as const] : [])))
+  }
+
+  #clonesOf(name: string): number {
+    return this.#parts.instances.list(ADMIN).filter(({ madeOf }) => madeOf === name).length
+  }
+
+  #isUsed(name: string): boolean {
+    return (this.#uses.get(name) ?? 0) > 0
+  }
+
+  /** Removes those that were used longest ago until there is room for one more. */
+  async #makeRoom(): Promise<void> {
+    const { limit } = this.#parts
+    const made = (await this.#records.list()).filter(({ name }) => !this.#makings.has(name))
+    const free = made.filter(({ name }) => !this.#isUsed(name))
+    for (let over = made.length + this.#makings.size + 1 - limit; over > 0; over--) {
+      const next = free.shift()
+      if (next === undefined)
+        throw new AgentError(
+          'RESOURCE_EXHAUSTED',
+          `templates: ${limit}, all of which are being made or cloned`,
+        )
+      await this.#forget(next.name)
+    }
+  }
+
+  /** Removes the templates of the same machine with other files or another QEMU, unless a clone of one is being made. */
+  async #removeReplaced({ name, place }: TemplateRecord): Promise<void> {
+    for (const other of await this.#records.list())
+      if (
+        other.place === place &&
+        other.name !== name &&
+        !this.#makings.has(other.name) &&
+        !this.#isUsed(other.name)
+      )
+        await this.#forget(other.name)
+  }
+
+  /** The record goes last: what is left of a template that has none is removed by the next daemon. */
+  async #forget(name: string): Promise<void> {
+    await this.#parts.instances.deleteSaved(name, ADMIN).catch(ignoreNotFound)
+    await this.#records.remove(name)
+  }
+
+  async #removeInstance(name: string): Promise<void> {
+    const { instances, log } = this.#parts
+    await instances
+      .remove(name, ADMIN)
+      .catch(ignoreNotFound)
+      .catch((error) => log.warn('template not removed', { template: name, error: messageOf(error) }))
+  }
+
+  /** Removes what an earlier daemon has not made to its end. */
+  async #recover(): Promise<void> {
+    const { instances } = this.#parts
+    for (const { properties } of instances.list(ADMIN)) {
+      const { key = '', labels = {} } = properties ?? {}
+      if (labels[LABEL] === key && TEMPLATE_NAME.test(key)) await this.#removeInstance(key)
+    }
+    const saved = await this.#saved()
+    const recorded = new Set((await this.#records.list()).map(({ name }) => name))
+    for (const name of recorded) if (!saved.has(name)) await this.#records.remove(name)
+    for (const name of saved.keys()) if (!recorded.has(name)) await this.#forget(name)
+  }
+}
+
+const ADMIN: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+
+export function isTemplate({ name, tenant }: Pick<SavedMachine, 'name' | 'tenant'>): boolean {
+  return tenant === '' && TEMPLATE_NAME.test(name)
+}
+
+function ignoreNotFound(error: unknown): void {
+  if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+}
+
+function described(
+  { name, createdMs, specification }: TemplateRecord,
+  facts: Partial<Pick<Template, 'clones' | 'failure' | 'sizeBytes' | 'step'>>,
+): Template {
+  return {
+    name,
+    specification,
+    createdMs: BigInt(createdMs),
+    sizeBytes: 0n,
+    clones: 0,
+    step: '',
+    failure: '',
+    ...facts,
+  }
+}
