@@ -50,6 +50,8 @@ The microVM:
   --name NAME            for ./agent-ctl -a microvm://NAME (default: a short word; --verbose shows it). Without -a the
                          one machine that runs is taken
   --daemon               make the microVM in the daemon, which ends it with this command; without QEMU's user network
+  --warm                 take a clone of the daemon's template of such a microVM, which a first run waits for; without
+                         --metadata and --machine microvm
   --socket PATH          the daemon's socket (default: MICROVM_SOCKET, else admin.sock in the default state folder)
   --memory MIB           memory in MiB (default 512, at least 128; with --form initrd 1024 and 448)
   --cpus N               virtual CPUs (default 2, at most 64)

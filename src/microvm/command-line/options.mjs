@@ -12,6 +12,7 @@ export const OPTIONS = /** @type {const} */ ({
   user: { type: 'string', short: 'u' },
   name: { type: 'string' },
   daemon: { type: 'boolean', default: false },
+  warm: { type: 'boolean', default: false },
   socket: { type: 'string' },
   memory: { type: 'string' },
   cpus: { type: 'string', default: '2' },

@@ -19,6 +19,7 @@ import { UsageError } from './usage-error.mjs'
  * @property {string | undefined} metadata YAML or JSON file with the guest's name and addresses
  * @property {string | undefined} name the machine's name, by which agent-ctl finds it
  * @property {boolean} daemon the machine is made in the daemon
+ * @property {boolean} warm it is a clone of the daemon's template
  * @property {string | undefined} socket the daemon's
  * @property {number} memoryMib
  * @property {number} cpus
@@ -129,7 +130,7 @@ function checkedFlag(name, typed, value) {
  */
 function runOptions(flags) {
   const { values } = parseArgs({ args: flags, options: OPTIONS })
-  const { interactive, tty, daemon, timings, json, verbose, append = [], env = [] } = values
+  const { interactive, tty, daemon, warm, timings, json, verbose, append = [], env = [] } = values
   const { rootfs, image, metadata, memory, name, socket, workdir, user } = values
   if (values.form === 'initrd' && image !== undefined) {
     throw new UsageError('--image and --form initrd exclude each other: choose one root for the guest')
@@ -142,7 +143,13 @@ function runOptions(flags) {
   if (values['root-device'] === 'nvdimm' && values.machine === 'microvm') {
     throw new UsageError('--root-device nvdimm: machine microvm has no persistent memory, choose q35 or pc')
   }
-  if (socket !== undefined && !daemon) throw new UsageError('--socket: only with --daemon')
+  if (socket !== undefined && !daemon && !warm) throw new UsageError('--socket: only with --daemon or --warm')
+  if (warm && values.machine === 'microvm') {
+    throw new UsageError('--warm: machine microvm takes no disk while it runs, choose q35 or pc')
+  }
+  if (warm && metadata !== undefined) {
+    throw new UsageError('--warm: a template has no card for --metadata, run without one of them')
+  }
   if (append.some((text) => /[\n\0]/.test(text))) {
     throw new UsageError('--append: the kernel command line is one line')
   }
@@ -157,7 +164,7 @@ function runOptions(flags) {
   }
   const form = oneOf('--form', values.form, CHOICES.form)
   return {
-    ...{ interactive, tty, daemon, timings, json, verbose },
+    ...{ interactive, tty, daemon, warm, timings, json, verbose },
     ...{ append, env, rootfs, image, metadata, name, socket, user, workdir },
     form,
     memoryMib: memory === undefined ? MEMORY_MIB[form].byDefault : memoryOf(memory, form),

@@ -90,4 +90,21 @@ export const SAVED_COMMANDS = [
     arguments: [{ name: 'NAME', summary: 'what suspend has called it' }],
     examples: [['rm-saved web', 'remove its files']],
   },
+  {
+    name: 'templates',
+    summary: 'list the machines of which `run --warm` takes clones',
+    details: [
+      'The daemon makes one at the first `run --warm` of such a machine, and keeps it until an input changes, or others need its place.',
+    ],
+    options: ASKS,
+    arguments: [],
+    examples: [['templates --json', 'with what each was made of']],
+  },
+  {
+    name: 'rm-template',
+    summary: 'remove a template; its clones go on',
+    options: ASKS,
+    arguments: [{ name: 'NAME', summary: 'as templates shows it' }],
+    examples: [['rm-template template-3f0c621d5a7e', 'remove its files']],
+  },
 ]

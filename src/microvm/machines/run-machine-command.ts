@@ -42,6 +42,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   resume: async () => (await import('./saved.ts')).resume,
   saved: async () => (await import('./saved.ts')).list,
   'rm-saved': async () => (await import('./saved.ts')).remove,
+  templates: async () => (await import('./templates.ts')).list,
+  'rm-template': async () => (await import('./templates.ts')).remove,
   ps: async () => (await import('./show.ts')).list,
   calls: async () => (await import('./show.ts')).calls,
   metrics: async () => (await import('./show.ts')).metrics,
@@ -55,7 +57,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
 }
 
 /** The commands that change nothing. */
-const READS = ['ps', 'snapshots', 'saved', 'inspect', 'keys', 'calls', 'metrics']
+const READS = ['ps', 'snapshots', 'saved', 'templates', 'inspect', 'keys', 'calls', 'metrics']
 
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run

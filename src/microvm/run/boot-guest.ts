@@ -71,7 +71,7 @@ export async function bootGuest({ parts, place, started, signal }: BootOptions):
   const { socket, key, link } = place
   try {
     const specification = place.kept(specToProto(guestSpec({ ...parts, link })))
-    const vm = await makeMachine({ socket, key, specification, signal })
+    const vm = await makeMachine({ socket, key, init: { specification }, signal })
     try {
       started?.(vm)
       await vm.run(signal)
@@ -148,14 +148,19 @@ export function daemonPlace(socket: string, key: string, link: GuestLink): Place
     socket,
     key,
     link,
-    kept: ({ board, ...others }) => ({
-      ...others,
-      board: board && { ...board, machine: versionedMachine(board.machine) },
-      // A guest that panics reboots.
-      rebootLimit: { count: 0, seconds: 1 },
-    }),
+    kept: keptByDaemon,
     address: () => ({ kind: 'instance', socket, key }),
     close: async () => {},
+  }
+}
+
+/** The specification as a daemon takes it. */
+export function keptByDaemon({ board, ...others }: Specification): Specification {
+  return {
+    ...others,
+    board: board && { ...board, machine: versionedMachine(board.machine) },
+    // A guest that panics reboots.
+    rebootLimit: { count: 0, seconds: 1 },
   }
 }
 

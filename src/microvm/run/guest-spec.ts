@@ -18,7 +18,8 @@ export interface GuestParts {
   }
   /** Image of the container's root filesystem. The guest may write to it; its writes are dropped. */
   readonly containerRoot: string | undefined
-  readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'>
+  /** Undefined when the daemon adds one. */
+  readonly link: Pick<GuestLink, 'device' | 'backend' | 'commandLine'> | undefined
   /** Where the guest's console is: `serial` (ttyS0) by default, or `virtio` (hvc0). */
   readonly console?: 'serial' | 'virtio' | undefined
   /** Words for the end of the kernel command line. */
@@ -66,7 +67,8 @@ export function guestSpec(parts: GuestParts): VmSpec {
       ? { kind: 'virtio-console', slot: SLOTS.console, backend: KEYS.consoleBackend }
       : { kind: 'serial', backend: KEYS.consoleBackend }
   add(KEYS.console, console, KEYS.consoleBackend, { kind: 'console' })
-  add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
+  if (link !== undefined)
+    add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
   if (boot.root !== undefined) add(KEYS.root, rootDevice(boot.root), KEYS.rootBackend, rootBackend(boot.root))
   if (containerRoot !== undefined) {
     add(
@@ -111,7 +113,7 @@ function commandLine(parts: GuestParts): string {
   const device = parts.console === 'virtio' ? 'hvc0' : 'ttyS0'
   // A panic ends QEMU (-no-reboot) after its text, instead of hanging.
   const general = [`console=${device}`, 'quiet', 'panic=-1', ...memoryWords(memoryMib)]
-  return [...general, ...root, ...link.commandLine, ...append].join(' ')
+  return [...general, ...root, ...(link?.commandLine ?? []), ...append].join(' ')
 }
 
 /**

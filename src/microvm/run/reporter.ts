@@ -50,6 +50,8 @@ export function reporterOn(
 
 /** The phases of a run in their order, with their names in the table. */
 const PHASES = {
+  template: 'template ready',
+  clone: 'clone ready',
   kernel: "kernel (to the guest's first line)",
   agent: 'agent ready',
   create: 'create',

@@ -13,6 +13,7 @@ import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
 import { lastingSession } from '../../client/lasting-session.ts'
 import type { Interruptions } from '../../client/terminal/interruptions.ts'
 import { terminalSize } from '../../client/terminal/terminal.ts'
+import { copySparse } from '../../host/migration/memory-file.ts'
 import { isFromUserSpace } from '../../host/qemu/console-tail.ts'
 import { daemonLink } from '../../host/qemu/vsock/choose-link.ts'
 import { ensureContainerRoot } from '../../image/container-root.ts'
@@ -38,6 +39,7 @@ import { type Reporter, Timings } from './reporter.ts'
 import { runContainer } from './run-container.ts'
 import type { RunMachine } from './run-machine.ts'
 import { userInImage, userWord } from './user-in-image.ts'
+import { checkWarmRoot, warmGuest, warmRootSource } from './warm-guest.ts'
 import { type Publish, showAddress, withEntry } from './with-entry.ts'
 
 export interface RunHost {
@@ -57,10 +59,11 @@ const RETURN_MS = 10_000
 
 /** Runs a container in its own microVM and returns the exit status of its process. */
 export async function runCommand(options: RunOptions, host: RunHost): Promise<number> {
-  if (!options.daemon)
+  const { daemon: isInDaemon, warm } = options
+  if (!isInDaemon && !warm)
     return await withEntry({ ...host, name: options.name }, (publish) => bootAndRun(options, host, publish))
   const { environment, interruptions, reporter } = host
-  if (environment.MICROVM_VSOCK === 'tcp')
+  if (!warm && environment.MICROVM_VSOCK === 'tcp')
     throw new UsageError(`--daemon: MICROVM_VSOCK=tcp ${NO_USER_NETWORK}`)
   // Fails at once when no daemon runs.
   const daemon = await openDaemon(daemonSocket(options.socket, environment), interruptions.signal)
@@ -104,6 +107,7 @@ async function prepare(
   const { containerRoot, what } = await rootAndProcess(options, folder, { reporter, signal })
   const user = word === undefined ? what.user : await userInImage(word, containerRoot, signal)
   const boot = await bootFiles(options, reporter.progress)
+  if (options.warm) checkWarmRoot(boot)
   // The words of the command line come last, so they win.
   const append = [...(given?.append ?? []), ...options.append]
   const machineParts = { boot, machine, memoryMib, cpus, console, append, containerRoot }
@@ -115,15 +119,16 @@ async function rootAndProcess(
   folder: string,
   { reporter, signal }: { readonly reporter: Reporter; readonly signal: AbortSignal },
 ): Promise<{ readonly containerRoot: string; readonly what: WhatToRun }> {
-  if (options.rootfs === undefined)
-    return {
-      containerRoot: await ensureContainerRoot(reporter.progress),
-      what: whatToRun(options, undefined),
-    }
+  const containerRoot = join(folder, 'container-root.ext4')
+  if (options.rootfs === undefined) {
+    const shared = await ensureContainerRoot(reporter.progress)
+    // What a running guest is given is written.
+    if (options.warm) await copySparse(shared, containerRoot)
+    return { containerRoot: options.warm ? containerRoot : shared, what: whatToRun(options, undefined) }
+  }
   const root = await openRoot(options.rootfs, folder, signal)
   const what = whatToRun(options, root.config)
   reporter.detail(`packing ${options.rootfs}`)
-  const containerRoot = join(folder, 'container-root.ext4')
   await packRoot(root.folder, containerRoot, signal)
   return { containerRoot, what }
 }
@@ -145,17 +150,12 @@ async function inGuest(run: GuestRun): Promise<number> {
   const started = (running: RunMachine) => {
     vm = running
     running.console.onLine((line) => {
-      if (isFromUserSpace(line)) timings.end('kernel')
+      if (isFromUserSpace(line) && !run.options.warm) timings.end('kernel')
       host.reporter.console(line)
     })
   }
   try {
-    const { interruptions, reporter } = host
-    const { signal } = interruptions
-    reporter.detail('starting QEMU')
-    const endWait = reporter.wait('booting the guest')
-    const guest = await bootGuest({ parts: run.parts, place: run.place, started, signal }).finally(endWait)
-    timings.end('agent')
+    const guest = run.options.warm ? await cloneOfTemplate(run, started) : await boot(run, started)
     run.publish(guest.address)
     try {
       return await containerThenPowerOff(guest, run)
@@ -170,12 +170,34 @@ async function inGuest(run: GuestRun): Promise<number> {
   }
 }
 
+async function boot(
+  { host, parts, place, timings }: GuestRun,
+  started: (vm: RunMachine) => void,
+): Promise<Guest> {
+  const { interruptions, reporter } = host
+  reporter.detail('starting QEMU')
+  const endWait = reporter.wait('booting the guest')
+  const { signal } = interruptions
+  const guest = await bootGuest({ parts, place, started, signal }).finally(endWait)
+  timings.end('agent')
+  return guest
+}
+
+async function cloneOfTemplate(
+  { host, parts, place, timings }: GuestRun,
+  started: (vm: RunMachine) => void,
+): Promise<Guest> {
+  const { interruptions, reporter } = host
+  const { key, socket } = place
+  return await warmGuest({ parts, socket, key, started, reporter, timings, signal: interruptions.signal })
+}
+
 async function placeOf(
   options: RunOptions,
   folder: string,
   { environment, interruptions, reporter }: RunHost,
 ): Promise<Place> {
-  if (!options.daemon)
+  if (!options.daemon && !options.warm)
     return await openOwnPlace({
       folder,
       environment,
@@ -199,7 +221,8 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
   const rootPath = rootPathOf(CONTAINER_ID)
   const terminal = options.tty ? terminalSize(host.stdio) : undefined
   const spec = containerSpec({ ...what, id: CONTAINER_ID, hostname: HOSTNAME, rootPath, terminal })
-  const rootDisk = { source: containerRootSource(parts), mountPoint: rootPath }
+  const source = options.warm ? warmRootSource(parts) : containerRootSource(parts)
+  const rootDisk = { source, mountPoint: rootPath }
   const { status, isOutOfMemory } = await runContainer({
     agent,
     container: { id: CONTAINER_ID, hostname: HOSTNAME, spec, rootDisk },

@@ -7,10 +7,13 @@ import { type DaemonClient, openDaemon } from '../../client/daemon/daemon-client
 import {
   AttachRequest,
   AttachResponse,
+  type Backend,
   ChangeStateRequest_Change as Change,
+  type DeepPartial,
+  type Device,
+  type EnsureInstanceRequest,
   type Instance,
   InstanceServiceDefinition,
-  type Specification,
   State,
   WatchInstancesRequest,
   WatchInstancesResponse,
@@ -26,6 +29,7 @@ export interface RunMachine {
   /** Fires when the machine has ended, with an UNAVAILABLE error that says how. */
   readonly gone: AbortSignal
   run(signal: AbortSignal): Promise<void>
+  plug(key: string, device: Device, backend: Backend, signal: AbortSignal): Promise<void>
   /** Waits for the end of the machine, at most so long. */
   awaitEnd(graceMs: number): Promise<void>
   /** Ends the machine and forgets it, with all that the console has said. Never throws. */
@@ -43,21 +47,21 @@ const REMOVE_MS = 30_000
 const CONSOLE_MS = 2000
 
 /**
- * Makes a machine, paused, by the service at `socket`. Throws ALREADY_EXISTS when the key is in use. On failure nothing is
+ * Makes a machine, paused unless it is a clone, by the service at `socket`. Throws ALREADY_EXISTS when the key is in use. On failure nothing is
  * left there.
  */
 export async function makeMachine(options: {
   readonly socket: string
   readonly key: string
-  readonly specification: Specification
+  readonly init: DeepPartial<Pick<EnsureInstanceRequest, 'saved' | 'specification'>>
   readonly signal: AbortSignal
 }): Promise<RunMachine> {
-  const { socket, key, specification, signal } = options
+  const { socket, key, init, signal } = options
   // The machine is removed also when `signal` has fired.
   const daemon = await openDaemon(socket, neverAborted)
   const run = randomUUID()
   const properties = { key, tenant: '', labels: { [RUN]: run } }
-  const making = daemon.calls.ensureInstance({ properties, specification })
+  const making = daemon.calls.ensureInstance({ properties, ...init })
   const remove = () => removeUnlessOthers(daemon, { key, run, making })
   try {
     const instance = await abortable(making, signal)
@@ -87,6 +91,9 @@ function machineOf(daemon: DaemonClient, instance: Instance, remove: () => Promi
     gone: gone.signal,
     run: async (signal) => {
       await daemon.calls.changeState({ key, change: Change.RUN, graceMs: 0 }, { signal })
+    },
+    plug: async (deviceKey, device, backend, signal) => {
+      await daemon.calls.plug({ key, deviceKey, device, backend }, { signal })
     },
     awaitEnd: async (graceMs) => void (await within(graceMs, ended)),
     close: async () => {

@@ -34,6 +34,8 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
   afterAll(async () => {
     // A machine that a failed test has left goes on without the daemon.
     for (const key of client === undefined ? [] : await keys()) await client.calls.remove({ key })
+    for (const { name } of (await client?.calls.listTemplates({}))?.templates ?? [])
+      await client.calls.removeTemplate({ name })
     client?.close()
     await daemon?.close()
   })
@@ -81,6 +83,33 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
     expect(String((await output.next()).value)).toBe('ignored\n')
     running.kill('SIGINT')
     expect(await running.result).toMatchObject({ status: 130 })
+    expect([await keys(), leftovers(state)]).toEqual([[], []])
+  })
+
+  it('takes clones of a template with --warm, sooner than it boots, each with random numbers of its own', {
+    timeout: 480_000,
+  }, async () => {
+    const draw = 'cat /proc/sys/kernel/random/uuid; read line; exit $line'
+    const first = run('--warm', 'sh', '-c', draw)
+    first.stdin.end('7\n')
+    const made = await first.result
+    const progress = /^microvm: making template-[0-9a-f]{12}, of which later runs are clones\n$/
+    expect(made).toMatchObject({ status: 7, stderr: expect.stringMatching(progress) })
+    const [timed, ended] = [run('--warm', '--json', 'sh', '-c', draw), run('--warm', 'sh', '-c', draw)]
+    timed.stdin.end('3\n')
+    const uuid = String((await on(ended.stdout, 'data').next()).value)
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) ended.kill(signal)
+    expect(await ended.result).toMatchObject({ stderr: '', status: 143 })
+    const warm = await timed.result
+    expect(warm.status).toBe(3)
+    expect(new Set([made.stdout, warm.stdout, uuid]).size).toBe(3)
+    const cold = await run('--daemon', '--json', 'true').result
+    const [warmTimes, coldTimes] = [warm, cold].map(({ stderr }) => JSON.parse(stderr))
+    expect(warmTimes).toMatchObject({ template: expect.any(Number), clone: expect.any(Number) })
+    expect(warmTimes.total).toBeLessThan(coldTimes.total)
+    const { templates } = await client.calls.listTemplates({})
+    expect(templates).toMatchObject([{ step: '', failure: '', clones: 0 }])
+    await client.calls.removeTemplate({ name: templates[0]?.name ?? '' })
     expect([await keys(), leftovers(state)]).toEqual([[], []])
   })
 
