@@ -42,6 +42,7 @@ const PATHS = [
   'host/host-service',
   'host/initial-image',
   'host/snapshots',
+  'host/warm-start',
   'host/console-calls',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
