@@ -119,8 +119,7 @@ export class PortLink {
   #greet(connection: Fd, { stream, kept }: End): void {
     const { resumes, os } = this.#context
     if (!resumes) return
-    const { received, acknowledged } = this.#records.totals({ key: this.#key, stream })
-    const total = stream === 'stdin' ? received : acknowledged
+    const total = this.#records.arrived({ key: this.#key, stream })
     if (kept !== undefined) this.#records.sendFrom({ key: this.#key, stream }, total)
     greet(os.streams, connection, this.#nameIn(stream), total)
   }
@@ -182,14 +181,12 @@ export class PortLink {
 
   totals(): readonly StreamTotal[] {
     return [...this.#ends.keys()].map((stream) => {
-      const { delivered, received, acknowledged } = this.#records.totals({ key: this.#key, stream })
-      const isInput = stream === 'stdin'
+      const { delivered, received } = this.#records.totals({ key: this.#key, stream })
       return {
         ...(this.#context.ownerOf(this.#key) ?? { containerId: '', execId: '' }),
         ...{ stream, port: this.port, name: this.#nameIn(stream) },
-        total: isInput ? received : delivered,
-        // A guest that reads has what it has read.
-        acknowledged: this.#context.resumes ? (isInput ? received : acknowledged) : undefined,
+        total: stream === 'stdin' ? received : delivered,
+        acknowledged: this.#context.resumes ? this.#records.arrived({ key: this.#key, stream }) : undefined,
         state: this.#records.find(this.#key, stream)?.state ?? '',
       }
     })

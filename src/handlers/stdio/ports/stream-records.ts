@@ -109,6 +109,12 @@ export class StreamRecords {
     }
   }
 
+  /** What has arrived at the reader of an output that resumes, or at the guest, which has what it has read. */
+  arrived(record: Pick<StreamRecord, 'key' | 'stream'>): bigint {
+    const { received, acknowledged } = this.totals(record)
+    return record.stream === 'stdin' ? received : acknowledged
+  }
+
   /** Sets what was delivered of an output that resumes, whose relay has no connection. */
   sendFrom(record: Pick<StreamRecord, 'key' | 'stream'>, total: bigint): void {
     const place = this.#places.get(nameOf(record))
