@@ -67,7 +67,16 @@ export function stateWord(state: State): string {
 }
 
 export function instanceJson(instance: Instance): unknown {
-  return decodeJson(describedMessage('microvm.instance.v1.Instance'), Instance.encode(instance).finish())
+  return messageJson('Instance', Instance, instance)
+}
+
+/** `name`: of the message in microvm.instance.v1. */
+export function messageJson<Message>(
+  name: string,
+  type: { encode(message: Message): { finish(): Uint8Array } },
+  message: Message,
+): unknown {
+  return decodeJson(describedMessage(`microvm.instance.v1.${name}`), type.encode(message).finish())
 }
 
 export async function print({ stdio }: Pick<MachineContext, 'stdio'>, text: string): Promise<void> {

@@ -1,5 +1,3 @@
-import { describedMessage } from '../../client/json/described-types.ts'
-import { decodeJson } from '../../client/json/to-json.ts'
 import type { Column } from '../../client/output/table.ts'
 import { ageText, plainText } from '../../client/output/text.ts'
 import {
@@ -9,7 +7,15 @@ import {
   SavedMachine,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
-import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
+import {
+  argument,
+  changeInstance,
+  type MachineContext,
+  messageJson,
+  print,
+  printJson,
+  timeoutMs,
+} from './command.ts'
 import { inputOf, readMessageOf } from './read-message.ts'
 import { milliseconds, printTable } from './show.ts'
 
@@ -26,7 +32,7 @@ export async function suspend(context: MachineContext): Promise<undefined> {
   const endWait = context.reporter.wait(`saving ${key}`)
   const saved = await calls.suspendInstance(request, { timeoutMs: timeoutMs(context) }).finally(endWait)
   if (values.has('json')) {
-    await printJson(context, json('SavedMachine', SavedMachine, saved))
+    await printJson(context, messageJson('SavedMachine', SavedMachine, saved))
     return
   }
   const times = `the guest stood still for ${milliseconds(saved.stoppedUs)}, its callers waited for ${milliseconds(saved.waitingUs)}`
@@ -51,7 +57,7 @@ export async function list(context: MachineContext): Promise<undefined> {
   const { calls } = await context.daemon()
   const answer = await calls.listSaved({}, { timeoutMs: timeoutMs(context) })
   if (context.values.has('json'))
-    await printJson(context, json('ListSavedResponse', ListSavedResponse, answer))
+    await printJson(context, messageJson('ListSavedResponse', ListSavedResponse, answer))
   else await printTable(context, columnsAt(Date.now()), answer.machines)
 }
 
@@ -76,7 +82,7 @@ export async function clone(context: MachineContext): Promise<undefined> {
   const request = { saved, name, count, identity, withoutAgent, replaceComponents }
   const answer = await calls.cloneInstance(request, { timeoutMs: timeoutMs(context) }).finally(endWait)
   if (context.values.has('json')) {
-    await printJson(context, json('CloneInstanceResponse', CloneInstanceResponse, answer))
+    await printJson(context, messageJson('CloneInstanceResponse', CloneInstanceResponse, answer))
     return
   }
   for (const { properties } of answer.instances) await print(context, `${plainText(properties?.key ?? '')}\n`)
@@ -97,14 +103,6 @@ async function replacedBy(context: MachineContext): Promise<Record<string, Backe
 function countOf(text: string): number {
   if (/^[1-9]\d{0,3}$/.test(text)) return Number(text)
   throw new UsageError(`--count ${text}: want a number from 1 on`)
-}
-
-function json<Message>(
-  name: string,
-  type: { encode(message: Message): { finish(): Uint8Array } },
-  message: Message,
-): unknown {
-  return decodeJson(describedMessage(`microvm.instance.v1.${name}`), type.encode(message).finish())
 }
 
 function columnsAt(nowMs: number): readonly Column<SavedMachine>[] {

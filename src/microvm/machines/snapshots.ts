@@ -1,5 +1,3 @@
-import { describedMessage } from '../../client/json/described-types.ts'
-import { decodeJson } from '../../client/json/to-json.ts'
 import type { Column } from '../../client/output/table.ts'
 import { ageText, plainText } from '../../client/output/text.ts'
 import {
@@ -7,7 +5,15 @@ import {
   ListSnapshotsResponse,
   Snapshot,
 } from '../../gen/microvm/instance/v1/instance.ts'
-import { argument, changeInstance, type MachineContext, print, printJson, timeoutMs } from './command.ts'
+import {
+  argument,
+  changeInstance,
+  type MachineContext,
+  messageJson,
+  print,
+  printJson,
+  timeoutMs,
+} from './command.ts'
 import { printTable } from './show.ts'
 
 export async function take(context: MachineContext): Promise<undefined> {
@@ -21,7 +27,7 @@ export async function take(context: MachineContext): Promise<undefined> {
     .finally(endWait)
   const snapshot = answer.snapshot ?? Snapshot.create()
   if (context.values.has('json')) {
-    await printJson(context, json('Snapshot', Snapshot, snapshot))
+    await printJson(context, messageJson('Snapshot', Snapshot, snapshot))
     return
   }
   const kept = snapshot.disks.map(({ device }) => device).join(', ')
@@ -37,7 +43,7 @@ export async function list(context: MachineContext): Promise<undefined> {
   const key = argument(context, 'KEY')
   const answer = await calls.listSnapshots({ key }, { timeoutMs: timeoutMs(context) })
   if (context.values.has('json'))
-    await printJson(context, json('ListSnapshotsResponse', ListSnapshotsResponse, answer))
+    await printJson(context, messageJson('ListSnapshotsResponse', ListSnapshotsResponse, answer))
   else await printTable(context, columnsAt(Date.now()), answer.snapshots)
 }
 
@@ -62,14 +68,6 @@ export async function remove(context: MachineContext): Promise<undefined> {
   }
   const still = stillUs === 0n ? '' : ` (the guest stood still for ${stillText({ stillUs })})`
   await print(context, `${key}: ${name === '' ? 'all snapshots' : name}: removed${still}\n`)
-}
-
-function json<Message>(
-  name: string,
-  type: { encode(message: Message): { finish(): Uint8Array } },
-  message: Message,
-): unknown {
-  return decodeJson(describedMessage(`microvm.instance.v1.${name}`), type.encode(message).finish())
 }
 
 function columnsAt(nowMs: number): readonly Column<Snapshot>[] {
