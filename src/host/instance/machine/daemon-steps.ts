@@ -143,7 +143,7 @@ function argumentsOf(
 const PASSWORD = 'password'
 const CREDENTIALS = 'tls'
 
-/** QEMU reads certificates by these names in a folder (docs/system/tls.rst). */
+/** QEMU reads certificates by these names in a folder (its manual, "TLS setup for network services"). */
 function linksOf(folder: string, ca: string, client: string | undefined) {
   const own = client === undefined ? {} : { 'client-cert.pem': client, 'client-key.pem': client }
   return { folder, targets: { 'ca-cert.pem': ca, ...own } }

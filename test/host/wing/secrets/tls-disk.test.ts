@@ -71,9 +71,9 @@ afterEach(async () => {
 })
 
 afterAll(async () => {
+  for (const server of servers) await server.close()
   client.close()
   await daemon.close()
-  for (const server of servers) await server.close()
   expect(leftovers(state)).toEqual([])
 })
 
