@@ -2289,6 +2289,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 9,
    "name": "firmware",
    "property": "firmware"
+  },
+  {
+   "number": 10,
+   "name": "generation_id",
+   "property": "generationId"
   }
  ],
  "microvm.instance.v1.Room": [

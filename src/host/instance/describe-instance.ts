@@ -21,7 +21,7 @@ import type { MachineInstance } from './instance.ts'
 import type { Caller } from './instances.ts'
 import { OWN_FOLDER } from './machine/instance-files.ts'
 import { type Machine, QEMU } from './machine/machine.ts'
-import { instanceOf } from './record/instance-record.ts'
+import { instanceOf, NO_GENERATION_ID } from './record/instance-record.ts'
 import { diskNode } from './snapshots/layers.ts'
 
 /** The instance as its record, QEMU and its holder tell of it. Must not be called in a change. */
@@ -100,7 +100,8 @@ function documentOf({ record }: MachineInstance): Partial<Instance> {
   const configurations = configurationsOf(record)
   if (typeof machines === 'string') return { configurations, warnings: [machines] }
   const machine = machines.current ?? machines.saved
-  return { configurations, warnings: [...machine.notes, ...notGiven(machine)] }
+  const own = machine.board.machine === 'microvm' ? [NO_GENERATION_ID] : []
+  return { configurations, warnings: [...machine.notes, ...notGiven(machine), ...own] }
 }
 
 /** The sentence is why this version does not read them. */

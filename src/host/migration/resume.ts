@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -72,7 +72,7 @@ export async function openSaved(
       ...replaced,
       ...{ savedName: init.name, savedFolder: folder, savedId: manifest.id },
       operations: [operationOf(manifest) ?? []].flat(),
-      clone: manifest.isClone,
+      ...{ clone: manifest.isClone, generationId: randomUUID() },
     },
     start: (instance) => startOf(instance, { folder, manifest, atStep }),
   }

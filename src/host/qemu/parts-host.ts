@@ -35,6 +35,8 @@ export interface PartsHost {
   readonly sockets?: ReadonlyMap<SpecKey, string> | undefined
   /** The context id of a guest whose specification leaves the choice to the daemon. */
   readonly cid?: number | undefined
+  /** What a vmgenid device shows the guest: a UUID; QEMU chooses one by default. */
+  readonly generationId?: string | undefined
   /** By default QEMU opens all itself. */
   readonly opener?: Opener | undefined
   /** The files on top of those of backends, by the backend's key: the lowest first, the one that is written to last. */

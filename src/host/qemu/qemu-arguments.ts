@@ -45,6 +45,7 @@ export function qemuArguments(spec: VmSpec, host: QemuHost): readonly string[] {
     ...boardArguments(spec.board, host, { shared, saved: spec.memory, nvdimms: nvdimmsOf(spec) }),
     ...controlArguments(host.qmp),
     ...(host.isKept ? panicDevice(chipsetOf(spec.board.machine)) : []).flatMap(wordsOf),
+    ...(spec.board.generationId ? [generationDevice(host)] : []).flatMap(wordsOf),
     ...devicesInOrder(spec).flatMap(([key]) => deviceParts(spec, key, host).flatMap(wordsOf)),
   ]
 }
@@ -79,6 +80,11 @@ function panicDevice(chipset: Chipset): readonly Part[] {
   if (chipset === 'microvm') return []
   const [type, place] = chipset === 'q35' ? ['pvpanic-pci', { addr: '0x1' }] : ['pvpanic', {}]
   return [{ option: 'device', type, properties: { id: 'pvpanic', ...place } }]
+}
+
+/** On no bus. */
+function generationDevice({ generationId = 'auto' }: PartsHost): Part {
+  return { option: 'device', type: 'vmgenid', properties: { id: 'vmgenid', guid: generationId } }
 }
 
 interface BoardNeeds {

@@ -21,6 +21,8 @@ export function checkBoard({ board, devices, rebootLimit, limits = NO_LIMITS }: 
   checkNumber('board.memory_mib', memoryMib, 1, MAX_MEMORY_MIB)
   checkNumber('board.cpus', cpus, 1, MAX_CPUS)
   checkRoom(board)
+  if (board.generationId && chipsetOf(machine) === 'microvm')
+    refuse('board.generation_id', 'machine microvm has no vmgenid')
   const modules = Object.values(devices).filter(({ kind }) => kind === 'nvdimm').length
   if (modules + (board.room?.memorySlots ?? 0) > MAX_MEMORY_SLOTS) {
     refuse('board.room.memory_slots', `more than ${MAX_MEMORY_SLOTS} with those of persistent memory`)

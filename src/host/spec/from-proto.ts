@@ -62,6 +62,7 @@ function boardFromProto(message: BoardMessage): Board {
     initrd: initrd || undefined,
     commandLine,
     vmlinux: vmlinux || undefined,
+    ...(message.generationId && { generationId: true }),
   }
 }
 

@@ -75,6 +75,8 @@ export interface Board {
   readonly vmlinux?: string | undefined
   readonly initrd: string | undefined
   readonly commandLine: string
+  /** Whether there is a vmgenid device. */
+  readonly generationId?: boolean | undefined
 }
 
 /** The CPUs and memory that can be added to a running machine. */

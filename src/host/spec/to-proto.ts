@@ -31,11 +31,13 @@ function boardToProto({
   initrd = '',
   vmlinux = '',
   firmware,
+  generationId = false,
   ...board
 }: Board) {
   return {
     ...board,
     kernel,
+    generationId,
     firmware: firmware === undefined ? Board_Firmware.FIRMWARE_UNSPECIFIED : FIRMWARES[firmware],
     memoryMib: BigInt(memoryMib),
     room: room && { ...room, memoryMib: BigInt(room.memoryMib) },

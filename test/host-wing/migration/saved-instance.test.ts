@@ -103,6 +103,7 @@ describe('a recorded machine', () => {
         'awaiting',
         'clone',
         'desired',
+        'generationId',
         'madeByClone',
         'operations',
         'pinnedCpus',

@@ -57,6 +57,12 @@ describe('the arguments of an expanded machine', () => {
     )
   })
 
+  it('have the generation id of the run', () => {
+    const words = argumentsOf({ generationId: true }, { generationId: 'a-b' })
+    expect(words).toContain('-device vmgenid,id=name-generation0,guid=a-b')
+    expect(argumentsOf({}, { generationId: 'a-b' })).not.toContain('vmgenid')
+  })
+
   it('put devices where the machine has them', () => {
     const words = argumentsOf({
       network: [{ source: 'lan', mac: '52:54:00:00:00:01', queues: 2 }],

@@ -330,6 +330,14 @@ describe('qemuArguments', () => {
     expect(words.slice(-last.length)).toEqual(last)
   })
 
+  it('gives a vmgenid device the id of the run', () => {
+    const generationId = 'a1b2c3d4-0000-4000-8000-000000000001'
+    const board = { generationId: true }
+    expect(wordsFor([], { generationId }, board)).toContain(`vmgenid,id=vmgenid,guid=${generationId}`)
+    expect(wordsFor([], {}, board)).toContain('vmgenid,id=vmgenid,guid=auto')
+    expect(wordsFor([], { generationId }).join(' ')).not.toContain('vmgenid')
+  })
+
   it.each([
     ['pc-q35-7.2', 'pc-q35-7.2,usb=off'],
     ['pc-i440fx-7.2', 'pc-i440fx-7.2,usb=off'],

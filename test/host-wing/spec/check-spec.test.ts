@@ -270,6 +270,11 @@ describe('checkSpec', () => {
       'board.room: machine microvm has no room for CPUs or memory',
     ],
     [
+      'vmgenid on microvm',
+      specOf([], { machine: 'microvm', generationId: true }),
+      'board.generation_id: machine microvm has no vmgenid',
+    ],
+    [
       'persistent memory on microvm',
       one(nvdimm, file, 'microvm'),
       'devices.d.persistent_memory: machine microvm has no persistent memory',

@@ -49,6 +49,7 @@ export const wishes: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
     word('bios', 'uefi'),
     some({ type: word('uefi'), kernel: name, commandLine: word('a=b') }),
   ),
+  generationId: toggle({}),
   iothreads: number(0, 4),
   controllers: list(
     some({

@@ -15,7 +15,7 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { factsOf } from '../../../src/host/migration/memory-file.ts'
-import { specKey } from '../../../src/host/spec/spec-key.ts'
+import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
@@ -32,6 +32,7 @@ import { startDaemonProcess } from '../../support/wing/daemon-process.ts'
 const BOOT_MS = 120_000
 const CLONES = 2
 const MAC = '52:54:00:00:0a:01'
+const FORKED = 'random: crng reseeded due to virtual machine fork'
 /** Runs each line of its input. */
 const PROBE = ['sh', '-c', 'while read line; do eval "$line"; echo ready; done']
 /** What a container sees of its guest, and draws from the kernel. */
@@ -62,7 +63,7 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
     client = daemonClient(socket)
     const specification = specToProto(
       guestSpec({
-        ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN] },
+        ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN, 'loglevel=6'] },
         boot: await ensureImage({ progress }),
         containerRoot: undefined,
         link: {
@@ -82,6 +83,7 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
         },
       }),
     )
+    if (specification.board) specification.board.generationId = true
     await client.instances.ensureInstance({ properties: { key: 'web' }, specification })
     await client.instances.changeState({ key: 'web', change: Change.RUN })
     const signal = AbortSignal.timeout(BOOT_MS)
@@ -114,6 +116,14 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
       expect(new Set(values).size, `${name}: ${values.join(' ')}`).toBe(CLONES)
     }
     expect(shown.map(({ hostname }) => hostname)).toEqual(['host-1', 'host-2'])
+    for (const { properties } of instances) {
+      const { operations } = await client.instances.getInstance({ key: properties?.key ?? '' })
+      const [suspended, cloned] = operations
+      expect([suspended?.kind, cloned?.kind]).toEqual(['suspend', 'clone'])
+      const own = cloned?.steps.flatMap(({ guest, name, state }) => (guest ? [`${name} ${state}`] : []))
+      expect(own).toEqual(expect.arrayContaining(['identity done', 'ready done']))
+      expect(Number(cloned?.waitingUs)).toBeGreaterThan(Number(cloned?.stoppedUs))
+    }
     expect(await factsOf(join(folder, 'memory'))).toEqual(memory)
     expect(digestOf(disk)).toBe(before)
   })
@@ -129,6 +139,8 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
     const told = steps.map(({ name, reason, state: outcome }) => `${name} ${outcome} ${reason}`).join('; ')
     expect({ repaired, randomness }, told).toEqual({ repaired: 'ready', randomness: 'renewed' })
     const { interfaces } = await clientFor(IntrospectionDefinition, connection).getNetwork({})
+    const { bytes } = await readRing(join(state, 'instances', instanceFolderName(specKey(key))), 0)
+    expect(bytes.toString('latin1').split(FORKED).length, 'lines of vmgenid').toBe(2)
     const probe = new RemoteProcess(agentOf(connection), 'probe')
     await ask(probe, `echo ${key} > /own; sync`)
     const [hostname = '', uuid = '', random = '', own = ''] = await ask(probe, SEEN)

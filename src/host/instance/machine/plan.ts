@@ -94,6 +94,7 @@ export function planFor(host: PlanHost): Plan {
       isKept: host.isKept,
       sockets: new Map(daemons.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)])),
       cid: record.cid,
+      generationId: record.generationId || undefined,
       layers: layerFiles(record, folder),
       blockDevices: blockDevicesOf(spec),
       variables,
@@ -208,7 +209,7 @@ function wordsFor({ spec, machine, backends = {} }: Hardware, host: MachinePlace
   const words = machineArguments(machine, {
     ...{ acceleration: host.acceleration, nowMs: Date.now(), zoneSeconds: zoneSeconds(), isShared: true },
     memoryNodes: memoryNodes(machine, host.pinned, host),
-    ...{ memory: spec.memory, opener: host.opener },
+    ...{ memory: spec.memory, opener: host.opener, generationId: host.generationId },
     provide: provisionsFor(machine, backends, { ...host, ownFile }),
     firmwareWords: firmwareWords(machine, backends, { ...host, variables }),
   })

@@ -35,7 +35,7 @@ export function newRecord(
     current: State.CREATING,
     createdMs: BigInt(nowMs),
     ...facts,
-    bootId: randomUUID(),
+    ...{ bootId: randomUUID(), generationId: randomUUID() },
     nextPort: FIRST_PORT,
   }
 }
@@ -146,5 +146,8 @@ function warningsOf({ specification, uid }: InstanceRecord): string[] {
       ? []
       : [`${pathOf('backends', key)}: QEMU serves this folder itself, and is root for that`],
   )
-  return [...(board?.machine === 'microvm' ? [unstable] : []), ...folders]
+  return [...(board?.machine === 'microvm' ? [unstable, NO_GENERATION_ID] : []), ...folders]
 }
+
+export const NO_GENERATION_ID =
+  'machine microvm has no vmgenid, so its guest learns of a restore by Resumed alone'

@@ -11,6 +11,7 @@ import { balloon } from './devices/balloon.ts'
 import { channel } from './devices/channel.ts'
 import { console } from './devices/console.ts'
 import { controllers } from './devices/controllers.ts'
+import { generationId } from './devices/generation-id.ts'
 import { graphics } from './devices/graphics.ts'
 import { input } from './devices/input.ts'
 import { metadata } from './devices/metadata.ts'
@@ -46,6 +47,7 @@ export const FEATURES: readonly Feature[] = [
   balloon,
   input,
   watchdog,
+  generationId,
   channel,
 ]
 

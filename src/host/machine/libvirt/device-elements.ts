@@ -65,6 +65,8 @@ const KINDS: Readonly<Record<string, MakeElements>> = {
     const autodeflate = device.properties['deflate-on-oom'] === true ? 'on' : undefined
     return [element('memballoon', { model: 'virtio', autodeflate }, address)]
   },
+  // An element of the domain.
+  'generation-id': () => [],
   watchdog: ({ address, device }) => [
     element('watchdog', { model: device.model, action: String(device.properties.action) }, address),
   ],

@@ -15,6 +15,7 @@ export function domainXml(machine: Machine): string {
     refuse('numa.matchHost', 'libvirt wants cells: without a host there are none')
   if (cpu.exclusive !== undefined)
     refuse('cpu.exclusive', 'libvirt wants the numbers of CPUs: without a host there are none')
+  const hasGenerationId = Object.values(machine.devices).some(({ kind }) => kind === 'generation-id')
   const hasRoom = memory.maximumMib > memory.sizeMib
   const cpus = presentCpus(machine)
   return xmlText(
@@ -23,6 +24,7 @@ export function domainXml(machine: Machine): string {
       { type: 'kvm' },
       element('name', {}, name ?? 'machine'),
       element('uuid', {}, machine.uuid),
+      ...(hasGenerationId ? [element('genid')] : []),
       kib('memory', memory.sizeMib),
       kib('currentMemory', memory.currentMib),
       hasRoom ? kib('maxMemory', memory.maximumMib, { slots: memory.slots }) : undefined,

@@ -39,6 +39,8 @@ export interface MachineHost {
   readonly opener?: MemoryOpener | undefined
   /** The node of the host that memory is to be on, for each cell, or for the whole. Others take over when it is full. */
   readonly memoryNodes?: readonly (number | undefined)[]
+  /** What a vmgenid device shows the guest: a UUID; QEMU chooses one by default. */
+  readonly generationId?: string | undefined
   /** QEMU's words for the firmware and what that loads. */
   readonly firmwareWords?: readonly string[]
 }
@@ -175,7 +177,7 @@ function deviceWords(machine: Machine, host: MachineHost): readonly string[] {
 export function machineDeviceParts(
   machine: Machine,
   key: string,
-  host: Pick<MachineHost, 'provide'>,
+  host: Pick<MachineHost, 'provide' | 'generationId'>,
 ): { readonly parts: readonly Part[]; readonly words: readonly string[] } {
   const device = machine.devices[key]
   if (device === undefined) throw new AgentError('INTERNAL', `device ${key}: not in the machine`)
@@ -186,6 +188,7 @@ export function machineDeviceParts(
   const properties = present({
     ...{ id: qemuName(key), ...addressProperties(machine, busesOf(machine), device) },
     ...{ ...own, ...multiple, ...provided.properties },
+    ...(device.kind === 'generation-id' && { guid: host.generationId ?? 'auto' }),
   })
   const isDevice = device.builtIn !== true && device.kind !== 'display' && device.kind !== 'firmware-item'
   const part: Part = { option: 'device', type: typeOf(machine, device, provided), properties }

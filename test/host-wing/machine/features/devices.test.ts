@@ -262,6 +262,20 @@ describe('watchdog', () => {
   })
 })
 
+describe('generationId', () => {
+  it('is on no bus, and never on by itself', () => {
+    const { backends, devices } = expanded({ generationId: true })
+    expect(devices.generation0).toEqual({ kind: 'generation-id', model: 'vmgenid', properties: {} })
+    expect(backends).toEqual(expanded({}).backends)
+    expect(expanded({}).devices.generation0).toBeUndefined()
+  })
+
+  it('is no device of machine microvm', () => {
+    const text = 'generationId: machine microvm has no vmgenid'
+    expect(refusal({ machine: 'microvm', generationId: true })).toBe(text)
+  })
+})
+
 describe('channel', () => {
   it('is a named port', () => {
     const { backends, devices } = expanded({

@@ -311,6 +311,8 @@ export interface Board {
   vmlinux: string;
   /** Only without a kernel. */
   firmware: Board_Firmware;
+  /** A vmgenid device: each resume and each clone gives the guest another generation id. Machine `microvm` has none. */
+  generationId: boolean;
 }
 
 export const Board_Firmware = {
@@ -3374,6 +3376,7 @@ function createBaseBoard(): Board {
     commandLine: "",
     vmlinux: "",
     firmware: 0,
+    generationId: false,
   };
 }
 
@@ -3408,6 +3411,9 @@ export const Board: MessageFns<Board> = {
     }
     if (message.firmware !== 0) {
       writer.uint32(72).int32(message.firmware);
+    }
+    if (message.generationId !== false) {
+      writer.uint32(80).bool(message.generationId);
     }
     return writer;
   },
@@ -3497,6 +3503,14 @@ export const Board: MessageFns<Board> = {
             message.firmware = reader.int32() as any;
             continue;
           }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.generationId = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3523,6 +3537,7 @@ export const Board: MessageFns<Board> = {
     message.commandLine = object.commandLine ?? "";
     message.vmlinux = object.vmlinux ?? "";
     message.firmware = object.firmware ?? 0;
+    message.generationId = object.generationId ?? false;
     return message;
   },
 };

@@ -60,6 +60,8 @@ export interface InstanceRecord {
   /** CloneInstance has made it. A clone that was saved and resumed still has `clone`, and not this. */
   madeByClone: boolean;
   operations: Operation[];
+  /** What a vmgenid device shows the guest: a UUID, another one after each resume and in each clone. */
+  generationId: string;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -152,6 +154,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     privateMemory: "",
     madeByClone: false,
     operations: [],
+    generationId: "",
   };
 }
 
@@ -260,6 +263,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     for (const v of message.operations) {
       Operation.encode(v!, writer.uint32(266).fork()).join();
+    }
+    if (message.generationId !== "") {
+      writer.uint32(274).string(message.generationId);
     }
     return writer;
   },
@@ -532,6 +538,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.operations.push(Operation.decode(reader, reader.uint32()));
             continue;
           }
+          case 34: {
+            if (tag !== 274) {
+              break;
+            }
+
+            message.generationId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -594,6 +608,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.privateMemory = object.privateMemory ?? "";
     message.madeByClone = object.madeByClone ?? false;
     message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
+    message.generationId = object.generationId ?? "";
     return message;
   },
 };
