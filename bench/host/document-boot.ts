@@ -15,7 +15,10 @@ import { image, openReal } from '../../test/support/wing/real-wing.ts'
 import { ADMIN, file } from '../../test/support/wing/requests.ts'
 import { median, report } from '../support/figure.ts'
 
-/** The boot of a guest on a machine of a document, against one on a machine of a specification that has the same devices. */
+/**
+ * The boot of a guest on a machine of a document, against one on a machine of a specification that has the same devices: a disk,
+ * a serial port, and five root ports in one slot. Specifications have no balloon, so that the document has none either.
+ */
 const ROUNDS = 5
 /** As seeds ask for. */
 const LIMIT = 1.05
@@ -41,7 +44,7 @@ const entry = (table: string, path: string) => `[${table}]\npath = "${path}"\n`
 const entries = [entry('volumes.disk', disk), entry('images.kernel', kernel), entry('images.initrd', initrd)]
 await writeFile(catalogue, `roots = ["${folder}"]\n${entries.join('')}`, { mode: 0o600 })
 
-const features = `{memory: {size: 192, maximum: 192}, storage: [{source: disk}], console: serial,
+const features = `{memory: {size: 192, maximum: 192}, storage: [{source: disk}], console: serial, balloon: false,
   firmware: {kernel: kernel, initrd: initrd, commandLine: "${COMMAND_LINE}"}}`
 const REQUESTS = {
   plain: EnsureInstanceRequest.fromPartial({
@@ -52,7 +55,7 @@ const REQUESTS = {
         disk: { backend: 'disk-file', port: 'port0', disk: { serial: 'disk' } },
         console: { backend: 'output', serial: {} },
         ...Object.fromEntries(
-          [0, 1, 2, 3, 4].map((port) => [`port${port}`, { slot: 3 + port, rootPort: {} }]),
+          [0, 1, 2, 3, 4].map((port) => [`port${port}`, { slot: 3, rootPort: { function: port } }]),
         ),
       },
       backends: { 'disk-file': file(disk), output: { console: {} } },
@@ -83,11 +86,11 @@ try {
   await instances.close()
   removeTemporaryFolder(folder)
 }
-report({
-  ...{ figure: 'document: boot of a guest, CPU time of QEMU', unit: 'ms', limit: LIMIT },
-  ...{ value: median(cpu.features), floor: median(cpu.plain) },
-  phases: { plain: median(times.plain), features: median(times.features) },
-})
+for (const [figure, { features, plain }] of [
+  ['document: boot of a guest', times],
+  ['document: boot of a guest, CPU time of QEMU', cpu],
+] as const)
+  report({ figure, unit: 'ms', value: median(features), floor: median(plain), limit: LIMIT })
 
 async function untilReady(key: string): Promise<void> {
   const over = new AbortController()
