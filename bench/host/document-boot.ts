@@ -16,8 +16,8 @@ import { ADMIN, file } from '../../test/support/wing/requests.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * The boot of a guest on a machine of a document, against one on a machine of a specification that has the same devices: a disk,
- * a serial port, and five root ports in one slot. Specifications have no balloon, so that the document has none either.
+ * The boot of a guest on a machine of a document, against one on a machine of a specification. Both have a disk, a serial port,
+ * and five root ports in one slot. Specifications have no balloon, so that the document has none either.
  */
 const ROUNDS = 5
 /** As seeds ask for. */

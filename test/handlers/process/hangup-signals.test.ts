@@ -182,7 +182,7 @@ describe('SignalOnHangup', () => {
     },
   )
 
-  it('forgets a process at its end that the agent before has signalled', async () => {
+  it('forgets a process at its end that the previous agent has signalled', async () => {
     const first = await withWaitingCall()
     first.caller.abort(cancelled())
     await expect(first.waiting).rejects.toMatchObject({ code: 'CANCELLED' })

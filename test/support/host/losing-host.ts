@@ -41,7 +41,7 @@ export class LosingWriter {
   readonly #bytes: Buffer
   /** What was written. */
   total = 0
-  /** How many bytes were written in vain. */
+  /** How many bytes were written and lost. */
   lost = 0
 
   constructor(bytes: Buffer) {
