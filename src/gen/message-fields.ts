@@ -2884,6 +2884,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 5,
    "name": "memory",
    "property": "memory"
+  },
+  {
+   "number": 6,
+   "name": "without_agent",
+   "property": "withoutAgent"
   }
  ],
  "microvm.instance.v1.ListSnapshotsRequest": [

@@ -24,10 +24,50 @@ export interface SavedContent {
 /** What names of templates are like. No other machine is saved under such a name. */
 export const TEMPLATE_NAME = /^template-[0-9a-f]{12}$/
 
+/** What is kept of a machine with a snapshot of its disks. */
+export interface KeepRequest {
+  /** Of the snapshot. */
+  readonly name: string
+  /** A new folder for it. */
+  readonly folder: string
+  readonly quiesce: boolean
+  readonly withoutAgent: boolean
+  /** The new layers of the disks. */
+  readonly layers: {
+    /** Keys of the backends that have them. */
+    readonly backends: ReadonlySet<string>
+    readonly make: () => Promise<void>
+    /** The guest stands still for it. */
+    readonly putOnTop: () => Promise<void>
+  }
+}
+
+export interface KeptMemory {
+  /** In microseconds. */
+  readonly stillUs: bigint
+  readonly waitingUs: bigint
+  /** The guest had written its file systems down, and its containers stood still. */
+  readonly wasAtRest: boolean
+}
+
+/** A memory that was kept, checked before anything of it starts. */
+export interface KeptContent extends Pick<SavedContent, 'record' | 'start'> {
+  readonly folder: string
+  readonly id: string
+  /** Since the call. */
+  readonly timeline: Timeline
+}
+
 /** Machines as files (src/host/migration). */
 export interface Moves {
   /** Saves the machine, and ends the instance. To be called in a change. */
   suspend(instance: MachineInstance, request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
+  /** Keeps the memory of a machine with its layers, and lets it go on, also when that fails. To be called in a change. */
+  keep(instance: MachineInstance, request: KeepRequest, caller: Pick<Caller, 'inStep'>): Promise<KeptMemory>
+  /** Throws FAILED_PRECONDITION naming the file of a memory that is missing or damaged, or what this host lacks. */
+  openKept(folder: string): Promise<KeptContent>
+  /** Starts the stopped instance from a memory, which stays, and waits until its guest is ready. To be called in a change. */
+  revert(instance: MachineInstance, content: KeptContent, caller: Pick<Caller, 'inStep'>): Promise<void>
   /** Throws FAILED_PRECONDITION naming the file that is missing or damaged, or what this host lacks. */
   open(init: SavedInit, tenant: string): Promise<SavedContent>
   /** The same for a clone, for which the saved machine stays. It is refused of a guest that has no agent, unless it is wanted so. */

@@ -121,11 +121,11 @@ class HostInstances implements Instances {
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
     this.#changes = changes
-    const calls = snapshotCalls(
-      (key, caller) => this.#takenIn(key, caller),
-      ({ context: { folder } }, record) =>
+    const calls = snapshotCalls((key, caller) => this.#takenIn(key, caller), {
+      ...{ moves: parts.moves, quotas: parts.quotas },
+      provide: ({ context: { folder } }, record) =>
         provideStart(parts.machines, record, { folder, isColdBoot: false }),
-    )
+    })
     this.snapshot = calls.snapshot
     this.snapshots = calls.snapshots
     this.revert = calls.revert

@@ -16,7 +16,8 @@ import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
 import { type Moves, TEMPLATE_NAME } from './moves.ts'
-import { checkSavedQuota, type Quotas } from './record/quota.ts'
+import type { Quotas } from './record/quota.ts'
+import { checkRoom } from './snapshots/snapshot-calls.ts'
 
 interface SavedHost {
   readonly moves: Moves | undefined
@@ -100,10 +101,7 @@ export function savedCalls(host: SavedHost): SavedCalls {
       }
       const instance = await host.takenIn(request.key, caller)
       const saved = await instance.change(async () => {
-        const { quotas = new Map() } = host
-        const { properties, specification } = instance.record
-        if (request.folder === '' && quotas.has(properties?.tenant ?? ''))
-          checkSavedQuota(quotas, { properties, specification }, await moves().list(properties?.tenant))
+        if (request.folder === '') await checkRoom(instance, moves(), host.quotas)
         return await moves().suspend(instance, request, caller)
       }, caller.signal)
       return seenBy(saved, caller)

@@ -12,7 +12,7 @@ import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { withOwnHardware } from '../instance/documents/document-record.ts'
 import { sizeOfBase } from '../instance/snapshots/check-layers.ts'
 import { layersOfBackend } from '../instance/snapshots/layers.ts'
-import { checkDepth, isImage } from '../instance/snapshots/take-snapshot.ts'
+import { checkDepth, isImage } from '../instance/snapshots/plan-snapshot.ts'
 
 /** What a clone begins with. */
 export interface CloneRecord {

@@ -22,7 +22,7 @@ export async function checkSavable(qmp: QmpClient, signal: AbortSignal): Promise
   if (first !== undefined) throw new AgentError('FAILED_PRECONDITION', `QEMU: ${String(first)}`)
 }
 
-/** Writes the devices of a stopped machine to a new file, which is on the disk then. */
+/** Writes the devices of a stopped machine to a new file. */
 export async function saveDevices(
   qmp: QmpClient,
   { path, form, signal }: { readonly path: string; readonly form: MemoryForm; readonly signal: AbortSignal },
@@ -37,7 +37,6 @@ export async function saveDevices(
   } finally {
     ended.forget()
   }
-  await file.sync()
 }
 
 /** Ends what {@link saveDevices} has begun, so that the machine can go on. */

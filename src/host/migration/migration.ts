@@ -27,7 +27,10 @@ import {
   savedIn,
   sweep,
 } from './saved-folder.ts'
-import { suspend, undoSuspend } from './suspend.ts'
+import { keepMemory } from './saving/keep-memory.ts'
+import { openKept, revert, settleRevert } from './saving/revert.ts'
+import { undoSaving } from './saving/steps.ts'
+import { type SavingParts, suspend } from './saving/suspend.ts'
 
 /** What this host has for machines as files. */
 export interface MigrationHost {
@@ -77,6 +80,7 @@ export function openMigration(
       const work = () => suspend(instance, request, parts, caller)
       return await hold(folder, () => figures.counted(instance, timeline, work)).catch(toldTo(tenant))
     },
+    ...movesOfSnapshots({ atStep, figures, partsOf }),
     open: async (init, tenant) => {
       const timeline = new Timeline('resume')
       const parts = await partsOf(timeline, folderOf(init, tenant))
@@ -99,7 +103,7 @@ export function openMigration(
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       })
     },
-    repair: repairOrRemove,
+    ...{ repair: repairOrRemove, metrics: () => figures.print() },
     refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
     settle: (instance) => settle(instance, log),
     list: async (tenant) => describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log),
@@ -114,7 +118,6 @@ export function openMigration(
       })
       if (manifest !== undefined) await endClones(clones, manifest.id)
     },
-    metrics: () => figures.print(),
   }
 }
 
@@ -153,6 +156,34 @@ export async function hostFacts({
   return { qemu: `QEMU ${await qemuVersion()}`, acceleration, cpu: hostCpu(acceleration) }
 }
 
+/** Memories of snapshots. */
+function movesOfSnapshots({
+  atStep,
+  figures,
+  partsOf,
+}: {
+  readonly atStep: AtStep
+  readonly figures: MoveFigures
+  readonly partsOf: (timeline: Timeline, folder: string) => Promise<SavingParts>
+}): Pick<Moves, 'keep' | 'openKept' | 'revert'> {
+  return {
+    keep: async (instance, request, caller) => {
+      const timeline = new Timeline('snapshot')
+      const parts = await partsOf(timeline, request.folder)
+      return await figures.counted(instance, timeline, () => keepMemory(instance, request, parts, caller))
+    },
+    openKept: async (folder) => {
+      const timeline = new Timeline('revert')
+      return { ...(await openKept(await partsOf(timeline, folder))), timeline }
+    },
+    revert: (instance, content, caller) => {
+      const { timeline } = content
+      const parts = { atStep: timed(timeline, atStep), caller }
+      return figures.counted(instance, timeline, () => revert(instance, content, parts))
+    },
+  }
+}
+
 /** A tenant may not know where the host has its store. */
 function withoutStore(path: string): (error: unknown) => never {
   return (error) => {
@@ -188,12 +219,14 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
   const { context, recorded } = instance
   const find = (name: string) => recorded.steps.find(({ step }) => step === name)
   const [resumeStep, suspendStep] = [find('resume'), find('suspend')]
+  const [revertStep, memoryStep] = [find('revert'), find('memory')]
   // Its call is made again, with who the guest is to be.
   if (find('clone') !== undefined) {
     await instance.finishRemoval()
     return true
   }
   if (resumeStep !== undefined && (await settleResume(instance, resumeStep))) return true
+  if (revertStep !== undefined && (await settleRevert(instance, revertStep))) return true
   const { madeByClone, savedFolder, savedId } = recorded.record
   if (savedFolder !== '' && !madeByClone)
     await removeLeft(savedFolder, { id: savedId, folder: context.folder })
@@ -205,9 +238,16 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
       await instance.finishRemoval()
       return true
     }
-    const set = context.machine === undefined ? {} : await undoSuspend(instance, suspendStep)
+    const set = context.machine === undefined ? {} : await undoSaving(instance, suspendStep)
     const text = 'the machine was not saved: the daemon has ended meanwhile'
     await recorded.note({ set, drop: [suspendStep], kind: 'state', text })
+  }
+  if (memoryStep !== undefined) {
+    const [, folder = '', id = ''] = memoryStep.words
+    await removeWork(folder, id)
+    const set = context.machine === undefined ? {} : await undoSaving(instance, memoryStep)
+    const text = 'the memory of the machine is no longer being kept'
+    await recorded.note({ set, drop: [memoryStep], kind: 'state', text })
   }
   if (context.machine === undefined) return false
   const { machine } = context

@@ -86,13 +86,17 @@ interface Opened {
   readonly ownPlug?: (request: PlugRequest) => PlugRequest
 }
 
-function startOf(instance: MachineInstance, opened: Opened): SavedStart {
+export function startOf(
+  instance: MachineInstance,
+  opened: Opened,
+  step: SavedStart['step'] = 'resume',
+): SavedStart {
   const { context, key, recorded } = instance
   const { folder, manifest } = opened
   const streams = manifest.streams.map(({ isLive: _, ...stream }) => ({ ...stream, instance: key }))
   return {
-    step: 'resume',
-    words: ['', folder, manifest.id, key],
+    step,
+    words: recorded.steps.find((each) => each.step === step)?.words ?? ['', folder, manifest.id, key],
     steps: streams.map(({ port }) => {
       const socket = `${guestSocket(context.folder)}_${port}`
       return recorded.step('stream', [`${port}`, socket, join(context.folder, 'streams', `${port}.ring`)])
@@ -117,7 +121,7 @@ function startOf(instance: MachineInstance, opened: Opened): SavedStart {
 async function run(instance: MachineInstance): Promise<void> {
   const { recorded } = instance
   const { qmp } = instance.machine()
-  const step = recorded.steps.find((each) => each.step === 'resume')
+  const step = recorded.steps.find((each) => each.step === 'resume' || each.step === 'revert')
   if (step === undefined) return
   // A QEMU that has ended by now has not run it.
   await qmp.execute('query-status', {}, instance.ending)
@@ -134,7 +138,7 @@ async function run(instance: MachineInstance): Promise<void> {
   }
 }
 
-const RUNS_WORD = 4
+export const RUNS_WORD = 4
 
 /** With other backends, to which the layers and the snapshots follow. */
 function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit): InstanceRecord {
@@ -276,14 +280,14 @@ export async function repairOrRemove(instance: MachineInstance): Promise<void> {
 }
 
 /** The machine runs, and is no saved one any more. */
-async function commitResume(
+export async function commitResume(
   instance: MachineInstance,
   request: ResumedRequest | undefined,
   macs: ReadonlyMap<string, string> = new Map(),
   current = instance.record.current,
 ): Promise<void> {
   const { recorded } = instance
-  const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone')
+  const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone' || step === 'revert')
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
   const add = words === undefined ? [] : [recorded.step('repair', ['', words, ...[...macs].flat()])]
   const { operations } = recorded.record

@@ -2,11 +2,10 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import { PlugRequest, type Specification } from '../../gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
+import { InstanceRecord, type StepRecord, type StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { namedBy } from '../instance/documents/check-images.ts'
 import { checkRecorded } from '../instance/documents/document-record.ts'
 import type { Ring } from '../instance/holder/holder.ts'
-import type { MachineInstance } from '../instance/instance.ts'
 import { FIRST_PORT } from '../instance/record/instance-record.ts'
 import { checkCanBeKept } from '../spec/check-spec.ts'
 import { specFromProto } from '../spec/from-proto.ts'
@@ -15,10 +14,17 @@ import type { HostFacts, Manifest } from './manifest.ts'
 import type { GuestFacts } from './payloads/ask-guest.ts'
 import { restoreInstance, saveInstance } from './payloads/saved-instance.ts'
 
+/** What this host knows of a machine at a moment. */
+export interface MachineKnown {
+  readonly record: Readonly<InstanceRecord>
+  readonly steps: readonly StepRecord[]
+  readonly streams: readonly StreamRecord[]
+}
+
 /** Writes to a new file what this host's side knows of a machine that stands still. `guest` is undefined without an agent. */
 export async function writeState(
   path: string,
-  { recorded, streams }: MachineInstance,
+  { record, steps, streams }: MachineKnown,
   facts: {
     readonly guest: GuestFacts | undefined
     readonly rings: readonly Ring[]
@@ -26,7 +32,6 @@ export async function writeState(
     readonly createdMs: number
   },
 ): Promise<void> {
-  const { record, steps } = recorded
   const { guest, rings, host, createdMs } = facts
   const bytes = saveInstance({
     record: {
@@ -34,7 +39,7 @@ export async function writeState(
       ...(record.document && { document: { ...record.document, saved: record.document.current } }),
     },
     ...{ steps, guest, savedMs: BigInt(createdMs) },
-    streams: [...streams.values()].map(({ instance: _, ...stream }) => stream),
+    streams: streams.map(({ instance: _, ...stream }) => stream),
     rings: rings.map(({ isClosed, ...ring }) => ({ ...ring, closed: isClosed })),
     compatibility: { qemuVersion: host.qemu.replace(/^QEMU /, ''), kvm: host.acceleration === 'kvm' },
   })

@@ -200,19 +200,26 @@ export const MACHINE_COMMANDS = [
   },
   {
     name: 'snapshot',
-    summary: 'keep the present content of disks, with the configuration',
+    summary: 'keep the present content of disks, with the configuration, and with --memory the whole machine',
     details: [
       'All disks are of one moment, as after a power failure; a guest that runs stands still for it. What is written from then on goes to files in the folder of the instance.',
+      'With --memory the machine goes on as well, and revert lets it go on from that moment. What is kept holds all that the guest has in memory, keys too.',
     ],
     options: [
       { name: 'disks', value: 'DEVICES', summary: 'only these, separated by commas (default: all)' },
       { name: 'quiesce', summary: 'have the guest write its file systems down before' },
+      { name: 'memory', summary: 'keep the memory too, and all disks' },
+      {
+        name: 'without-agent',
+        summary: 'with --memory, ask no agent in the guest to bring its streams to a stop',
+      },
       ...ASKS,
     ],
     arguments: [KEY, SNAPSHOT],
     examples: [
       ['snapshot web before-upgrade', 'keep all disks that the guest writes to'],
       ['snapshot --disks data web monday', 'keep the disk `data`'],
+      ['snapshot --memory web ready', 'keep all of the machine, which goes on'],
     ],
   },
   {
@@ -225,7 +232,9 @@ export const MACHINE_COMMANDS = [
   {
     name: 'revert',
     summary: 'give a stopped instance the disks and the configuration of a snapshot',
-    details: ['What was written since the last snapshot is lost. The snapshot stays.'],
+    details: [
+      'What was written since the last snapshot is lost. The snapshot stays. One with memory lets the machine go on; others leave it stopped.',
+    ],
     options: ASKS,
     arguments: [KEY, SNAPSHOT],
     examples: [['revert web before-upgrade && ./microvm start web', 'go back, and run']],

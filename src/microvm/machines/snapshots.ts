@@ -1,5 +1,5 @@
 import type { Column } from '../../client/output/table.ts'
-import { ageText, plainText } from '../../client/output/text.ts'
+import { ageText, bytesText, plainText } from '../../client/output/text.ts'
 import {
   Snapshot_Consistency as Consistency,
   ListSnapshotsResponse,
@@ -20,21 +20,29 @@ export async function take(context: MachineContext): Promise<undefined> {
   const { calls } = await context.daemon()
   const [key, name] = [argument(context, 'KEY'), argument(context, 'SNAPSHOT')]
   const disks = (context.values.get('disks') ?? '').split(',').filter((disk) => disk !== '')
-  const quiesce = context.values.has('quiesce')
+  const { values } = context
+  const how = {
+    quiesce: values.has('quiesce'),
+    memory: values.has('memory'),
+    withoutAgent: values.has('without-agent'),
+  }
   const endWait = context.reporter.wait(`taking snapshot ${name}`)
   const answer = await calls
-    .snapshot({ key, name, disks, quiesce }, { timeoutMs: timeoutMs(context) })
+    .snapshot({ key, name, disks, ...how }, { timeoutMs: timeoutMs(context) })
     .finally(endWait)
   const snapshot = answer.snapshot ?? Snapshot.create()
   if (context.values.has('json')) {
     await printJson(context, messageJson('Snapshot', Snapshot, snapshot))
     return
   }
-  const kept = snapshot.disks.map(({ device }) => device).join(', ')
+  const kept = [...(snapshot.memory ? ['memory'] : []), ...snapshot.disks.map(({ device }) => device)].join(
+    ', ',
+  )
   const still = snapshot.stillUs === 0n ? '' : `; the guest stood still for ${stillText(snapshot)}`
+  const waited = snapshot.memory ? `, its callers waited for ${milliseconds(snapshot.waitingUs)}` : ''
   await print(
     context,
-    `${plainText(`${key}: ${name}: ${kept} (consistent: ${consistent(snapshot)}${still})`)}\n`,
+    `${plainText(`${key}: ${name}: ${kept} (consistent: ${consistent(snapshot)}${still}${waited})`)}\n`,
   )
 }
 
@@ -75,6 +83,7 @@ function columnsAt(nowMs: number): readonly Column<Snapshot>[] {
     { title: 'NAME', text: ({ name }) => name },
     { title: 'AGE', text: ({ createdMs }) => ageText(Math.max(0, nowMs - Number(createdMs))) },
     { title: 'CONSISTENT', text: consistent },
+    { title: 'MEMORY', right: true, drop: 3, text: memoryText },
     { title: 'STILL', right: true, drop: 2, text: stillText },
     { title: 'DISKS', drop: 1, text: ({ disks }) => disks.map(({ device }) => device).join(' ') },
   ]
@@ -86,5 +95,13 @@ function consistent({ consistency }: Snapshot): string {
 }
 
 function stillText({ stillUs }: Pick<Snapshot, 'stillUs'>): string {
-  return `${(Number(stillUs) / 1000).toFixed(1)} ms`
+  return milliseconds(stillUs)
+}
+
+function memoryText({ memory, memoryBytes }: Snapshot): string {
+  return memory ? bytesText(memoryBytes) : ''
+}
+
+function milliseconds(us: bigint): string {
+  return `${(Number(us) / 1000).toFixed(1)} ms`
 }

@@ -5,7 +5,9 @@ import {
   ChangeStateRequest_Change as Change,
   Device,
   EnsureInstanceRequest,
+  File_Access,
   DeviceStatus_Plug as Plug,
+  SnapshotRequest,
   State,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
@@ -60,6 +62,24 @@ describe('the vsock device of a machine that was not saved', { timeout: TIMEOUT_
     const after = await wing.daemon()
     expect(await plugOf(after)).toBe(Plug.PRESENT)
     expect([...qemu.devices]).toEqual(['name-vsock'])
+    expect(await wing.unfinished()).toEqual([])
+  })
+
+  it('comes back when a snapshot with memory fails, which leaves nothing', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    const root = { file: { path: '/disks/root-16M', access: File_Access.READ_ONLY } }
+    await wing.make(instances, { backends: { 'root-file': root } })
+    wing.atStep = async (_, step) => {
+      if (step === 'memory') throw new Error('asked for')
+    }
+    const request = { key: 'web', name: 'one', memory: true, withoutAgent: true }
+    const snapshot = instances.snapshot(SnapshotRequest.fromPartial(request), ADMIN)
+    await expect(snapshot).rejects.toThrow('asked for')
+    expect(await plugOf(instances)).toBe(Plug.PRESENT)
+    expect(wing.holders.qemu.isRunning).toBe(true)
+    expect([...wing.holders.qemu.devices]).toEqual(['name-vsock'])
+    expect(await instances.snapshots('web', ADMIN)).toEqual({ snapshots: [], layers: [] })
     expect(await wing.unfinished()).toEqual([])
   })
 

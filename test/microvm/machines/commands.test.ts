@@ -280,7 +280,11 @@ describe('the commands for machines of a daemon', () => {
     })
     const listed = await run('snapshots', 'web')
     expect(listed.stdout).toMatch(
-      /^NAME +AGE +CONSISTENT +STILL +DISKS\none +\S+ +crash +0\.0 ms +disk\ntwo /,
+      /^NAME +AGE +CONSISTENT +MEMORY +STILL +DISKS\none +\S+ +crash +0\.0 ms +disk\ntwo /,
+    )
+    expect((await run('snapshot', '--memory', 'web', 'three')).stderr).toContain('memory: a mock has none')
+    expect((await run('snapshot', '--without-agent', 'web', 'three')).stderr).toContain(
+      'without_agent: without memory no agent is asked, want none',
     )
     expect((await run('snapshot', 'web', 'one')).stderr).toContain('snapshot one: exists already')
     expect((await run('snapshot', 'web', '../one')).stderr).toContain('name: "../one", want 1 to 64 of A-Z')

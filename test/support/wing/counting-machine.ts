@@ -8,14 +8,17 @@ import {
   EnsureInstanceRequest,
   type Instance,
   type SavedMachine,
+  type Snapshot,
+  SnapshotRequest,
   type Specification,
+  State,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
-import type { AtStep } from '../../../src/host/migration/faults.ts'
+import type { AtStep, Operation } from '../../../src/host/migration/faults.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { image, openReal } from './real-wing.ts'
@@ -95,6 +98,51 @@ export class CountingMachines {
     return (await this.open()).ensure(request, ADMIN)
   }
 
+  async snapshot(change: DeepPartial<SnapshotRequest> = {}, caller = ADMIN): Promise<Snapshot> {
+    const request = SnapshotRequest.fromPartial({ key: 'web', name: 'one', memory: true, ...change })
+    return (await this.open()).snapshot(request, caller)
+  }
+
+  /** Of a machine that is ended before. */
+  async revert(name = 'one'): Promise<Instance> {
+    if ((await (await this.open()).get('web', ADMIN)).state !== State.STOPPED) await this.change(Change.KILL)
+    return (await this.open()).revert({ key: 'web', name }, async () => {}, ADMIN)
+  }
+
+  /** Kills at a step. A daemon that dies answers nothing more; the next one takes the instances in. */
+  async killAt(
+    {
+      killed,
+      operation,
+      step,
+    }: {
+      readonly killed: 'daemon' | 'qemu' | 'holder'
+      readonly operation: Operation
+      readonly step: string
+    },
+    work: () => Promise<unknown>,
+  ): Promise<void> {
+    const reached = Promise.withResolvers<void>()
+    this.atStep = async (in_, at) => {
+      if (in_ !== operation || at !== step) return
+      this.atStep = async () => {}
+      if (killed === 'daemon') {
+        reached.resolve()
+        return await new Promise(() => {})
+      }
+      const [pid] = this.pidsOf(killed)
+      if (pid !== undefined) process.kill(pid, 'SIGKILL')
+    }
+    const done = work().then(
+      () => {},
+      () => {},
+    )
+    await Promise.race([done, reached.promise])
+    if (killed === 'daemon') await this.leave()
+    // The end of QEMU is followed after the change.
+    else await (await this.open()).get('web', ADMIN).catch(() => {})
+  }
+
   folderOf(key = 'web'): string {
     return join(this.folder, 'instances', instanceFolderName(specKey(key)))
   }
@@ -106,6 +154,16 @@ export class CountingMachines {
       if (bytes[at] !== (Number(bytes[at - 1]) + 1) % 256)
         throw new Error(`byte ${first + BigInt(at)}: ${bytes[at - 1]} is followed by ${bytes[at]}`)
     return { first, end, last: bytes.at(-1) ?? 0 }
+  }
+
+  /** What a guest that stands still has told last, once the holder has all of it. */
+  async quiet(key = 'web'): Promise<{ readonly end: bigint; readonly last: number }> {
+    for (let before = -1n; ; ) {
+      const { bytes, end } = await readRing(this.folderOf(key), 0)
+      if (end === before) return { end, last: bytes.at(-1) ?? 0 }
+      before = end
+      await delay(50)
+    }
   }
 
   /** Resolves once the guest has told so many numbers more. */

@@ -74,6 +74,6 @@ export class SuspendedWing extends FakeWing {
   }
 
   async unfinished(): Promise<readonly string[]> {
-    return (await this.rows()).filter((key) => /\/(plug|replug|suspend)\//.test(key))
+    return (await this.rows()).filter((key) => /\/(plug|replug|suspend|memory|snapshot|layer)\//.test(key))
   }
 }

@@ -11,6 +11,7 @@ import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/intro
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import {
   ChangeStateRequest_Change as Change,
+  Snapshot_Consistency as Consistency,
   type Instance,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
@@ -102,6 +103,30 @@ describe.skipIf(cannotBoot() !== undefined)('clones that a daemon makes', { time
     await client.instances.deleteSaved({ name: 'pod' }).catch(() => {})
     client.close()
     await endChild(daemon)
+  })
+
+  it('are of a machine that goes on after a snapshot with memory, and goes back to it', async () => {
+    const answers = async (line: string) => {
+      const connection = await connected('web')
+      const lines = await ask(new RemoteProcess(agentOf(connection), 'probe'), line)
+      connection.close()
+      return lines
+    }
+    await answers('kept=before; echo before > /kept; sync')
+    const request = { key: 'web', name: 'ready', memory: true, quiesce: true }
+    const { snapshot } = await client.instances.snapshot(request)
+    expect(snapshot).toMatchObject({ memory: true, consistency: Consistency.FILE_SYSTEM })
+    expect(Number(snapshot?.waitingUs)).toBeGreaterThan(Number(snapshot?.stillUs))
+    expect(await answers('echo $kept; kept=after; echo after > /kept; sync')).toEqual(['before'])
+    await client.instances.changeState({ key: 'web', change: Change.KILL })
+    await client.instances.revert({ key: 'web', name: 'ready' })
+    expect(await answers('echo $kept; cat /kept')).toEqual(['before', 'before'])
+    const connection = await connected('web')
+    const { state: repaired, trigger } = await clientFor(LifecycleDefinition, connection).getResume({})
+    expect({ repaired, trigger }).toEqual({ repaired: 'ready', trigger: 'call' })
+    connection.close()
+    await client.instances.removeSnapshot({ key: 'web', name: 'ready' })
+    expect(await client.instances.listSnapshots({ key: 'web' })).toEqual({ snapshots: [], layers: [] })
   })
 
   it('share no name, address, context id or random byte, and no disk', async () => {

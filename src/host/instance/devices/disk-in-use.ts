@@ -90,10 +90,12 @@ export function refuseOthersBases(backends: Backends = {}, asking: DiskUser): vo
   for (const other of asking.all()) {
     if (other === asking) continue
     refuseBases(written, layersOf(other), nameOf(other, asking))
-    if (other.recorded.steps.some(({ step }) => step === 'suspend' || step === 'resume'))
-      refuseShared(written, other, asking)
+    if (other.recorded.steps.some(({ step }) => UNLOCKED.includes(step))) refuseShared(written, other, asking)
   }
 }
+
+/** The steps of a machine whose disks QEMU does not lock. */
+const UNLOCKED: readonly string[] = ['suspend', 'memory', 'resume', 'revert']
 
 function refuseShared(backends: Backends, other: DiskUser, asking: DiskUser): void {
   const others = Object.values(other.record.specification?.backends ?? {})

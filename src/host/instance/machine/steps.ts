@@ -97,6 +97,7 @@ export type StepName =
   | 'folder'
   | 'resume'
   | 'clone'
+  | 'revert'
   | 'variables'
   | 'cgroup'
   | 'filter'
@@ -116,6 +117,7 @@ export type StepName =
   | 'merge'
   | 'layer'
   | 'suspend'
+  | 'memory'
   | 'replug'
   | 'repair'
 
@@ -149,6 +151,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   },
   /** Words are an empty one, the folder of the saved machine, which stays, and its id. */
   clone: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
+  /** Words are as src/host/instance/snapshots/revert.ts has them. */
+  revert: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
   /** What UEFI remembers: words are an empty one and the path. A file in another folder outlives the instance. */
   variables: {
     isKept: true,
@@ -270,6 +274,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
    * the ports whose streams had ended.
    */
   suspend: { isKept: true, make: async () => {}, undo: async () => {} },
+  /** The same for a machine whose memory is kept with a snapshot, and that goes on; without `agent` once it does. */
+  memory: { isKept: true, make: async () => {}, undo: async () => {} },
   /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */
   replug: { make: async () => {}, undo: async () => {} },
   /** The guest is to be told that it was restored: words are an empty one, and an encoded ResumedRequest in base64. */

@@ -5,6 +5,7 @@ import {
   type Specification,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 
 /** What the instances of one tenant may take together. */
 export interface Quota {
@@ -45,11 +46,33 @@ export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly Quot
   check(sum(boards.map(({ cpus, room }) => cpus + (room?.cpus ?? 0))), 'CPUs in machines', quota.cpus)
 }
 
+/** A saved machine, as it counts. */
+type SavedUse = Pick<SavedMachine, 'resumedAs' | 'sizeBytes' | 'tenant'>
+
+/** The memories of snapshots count as saved machines. */
+export function keptMachines(
+  instances: Iterable<{ readonly record: Readonly<Pick<InstanceRecord, 'properties' | 'snapshots'>> }>,
+): readonly SavedUse[] {
+  return [...instances].flatMap(({ record: { properties, snapshots } }) =>
+    snapshots.flatMap(({ memory, specification }) =>
+      memory
+        ? [
+            {
+              tenant: properties?.tenant ?? '',
+              resumedAs: '',
+              sizeBytes: BigInt(memoryOf(specification)) * 2n ** 20n,
+            },
+          ]
+        : [],
+    ),
+  )
+}
+
 /** The same for the machine of `next` as one more saved machine, which may take as much as its memory. */
 export function checkSavedQuota(
   quotas: Quotas,
   next: Pick<QuotaUse, 'properties' | 'specification'>,
-  saved: readonly SavedMachine[],
+  saved: readonly SavedUse[],
 ): void {
   const tenant = tenantOf(next)
   const quota = quotas.get(tenant)

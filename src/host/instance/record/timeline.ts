@@ -18,9 +18,9 @@ export interface GuestStep {
   readonly durationMs: bigint
 }
 
-/** The steps of a suspend, resume or clone as they happen, with how long the guest stood still, and its callers waited. */
+/** The steps of an operation as they happen, with how long the guest stood still, and its callers waited. */
 export class Timeline {
-  readonly kind: 'suspend' | 'resume' | 'clone'
+  readonly kind: 'suspend' | 'snapshot' | 'resume' | 'revert' | 'clone'
   readonly #startedMs = Date.now()
   readonly #begun = performance.now()
   readonly #steps: OperationStep[] = []
@@ -31,8 +31,8 @@ export class Timeline {
 
   constructor(kind: Timeline['kind']) {
     this.kind = kind
-    if (kind !== 'suspend') this.begin('check')
-    if (kind === 'clone') [this.#stopped, this.#detached] = [0, 0]
+    if (kind !== 'suspend' && kind !== 'snapshot') this.begin('check')
+    if (kind === 'clone' || kind === 'revert') [this.#stopped, this.#detached] = [0, 0]
   }
 
   /** Of a resume: what the suspend has left. */

@@ -8,6 +8,7 @@ import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
+import { removeNodes, whileStill } from './layer-nodes.ts'
 import {
   changed,
   type LayerChange,
@@ -17,10 +18,10 @@ import {
   mergedPath,
   nextChange,
 } from './layers.ts'
+import { withMemory, withoutMemories } from './memory-folder.ts'
 import { baseNode, openBlocks, withBlocks } from './open-blocks.ts'
 import { fileError, syncFolder } from './overlay-file.ts'
 import { snapshotOf } from './revert.ts'
-import { removeNodes, whileStill } from './take-snapshot.ts'
 
 /**
  * Forgets a snapshot, or all, and merges what no other needs. Returns for how long the guest stood still at most, in
@@ -39,8 +40,13 @@ export async function removeSnapshot(
   if (!all && !isRepeated) snapshotOf(instance, name)
   const snapshots = record.snapshots.filter((each) => !all && each.name !== name)
   const text = all ? 'all snapshots are removed' : `snapshot ${name} is removed`
+  const gone = withMemory(record).filter((each) => !snapshots.includes(each))
   if (snapshots.length < record.snapshots.length)
-    await recorded.commit({ set: { snapshots }, kind: 'snapshot', text, frees: true })
+    await withoutMemories(
+      instance.context.folder,
+      gone.map((each) => each.name),
+      () => recorded.commit({ set: { snapshots }, kind: 'snapshot', text, frees: true }),
+    )
   return await mergeLayers(instance)
 }
 

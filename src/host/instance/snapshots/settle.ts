@@ -1,20 +1,31 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
+import { State } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import type { MachineInstance } from '../instance.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
 import { LAYERS_FOLDER, layersOfBackend } from './layers.ts'
+import { settleMemories } from './memory-folder.ts'
 import { canMerge, closeLayer, mergeLayers, settleMerge } from './merge-layers.ts'
-import { isImage, settleSnapshot } from './take-snapshot.ts'
+import { isImage } from './plan-snapshot.ts'
+import { settleRevert } from './revert.ts'
+import { settleSnapshot } from './take-snapshot.ts'
 
 /** Finishes the changes of layers that have begun. To be called in a change, before another one of layers and a start. */
 export async function settleLayers(instance: MachineInstance): Promise<void> {
   const { context, recorded } = instance
-  for (const step of recorded.steps) if (step.step === 'snapshot') await settleSnapshot(instance, step)
+  // Whoever has ended its machine may not have known of it.
+  if (recorded.record.current === State.STOPPED) await settleRevert(instance)
+  for (const step of recorded.steps.filter((each) => each.step === 'snapshot')) {
+    await settleSnapshot(instance, step)
+    // One that was not taken may have left layers.
+    mergeLater(instance)
+  }
   for (const step of recorded.steps) if (step.step === 'merge') await settleMerge(instance, step)
+  await settleMemories(context.folder, recorded.record)
   const left = recorded.steps.filter(({ step }) => step === 'layer')
   if (left.length === 0) return
   for (const { words } of left) await closeLayer(instance, Number(words[0]))

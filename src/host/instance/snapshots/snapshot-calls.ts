@@ -5,18 +5,29 @@ import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts
 import { describeInstance } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
+import type { Moves } from '../moves.ts'
+import { checkSavedQuota, keptMachines, type Quotas } from '../record/quota.ts'
 import { layerPath } from './layers.ts'
+import { STAT_BLOCK, usedByMemory } from './memory-folder.ts'
 import { dropLayers, removeSnapshot } from './merge-layers.ts'
+import type { Provide } from './plan-snapshot.ts'
 import { revert } from './revert.ts'
-import { refuseUnknown, settleLayers } from './settle.ts'
-import { type Provide, takeSnapshot } from './take-snapshot.ts'
+import { mergeLater, refuseUnknown, settleLayers } from './settle.ts'
+import { takeSnapshot } from './take-snapshot.ts'
 
 export type SnapshotCalls = Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'>
+
+interface SnapshotHost {
+  readonly provide: Provide
+  /** Without them no memory is kept. */
+  readonly moves: Moves | undefined
+  readonly quotas: Quotas | undefined
+}
 
 /** What is asked about snapshots; `find` gives the instance that the caller may see. */
 export function snapshotCalls(
   find: (key: string, caller: Caller) => Promise<MachineInstance>,
-  provide: Provide,
+  { moves, provide, quotas }: SnapshotHost,
 ): SnapshotCalls {
   const change = async <T>(
     key: string,
@@ -36,23 +47,28 @@ export function snapshotCalls(
   return {
     snapshot: (request, caller) =>
       change(request.key, caller, async (instance) => {
-        const snapshot = await takeSnapshot(instance, request, { ...caller, provide })
-        return areFilesHidden(instance.record, caller) ? withoutFiles(snapshot) : snapshot
+        if (request.memory) await checkRoom(instance, moves, quotas)
+        const snapshot = await takeSnapshot(instance, request, { caller, moves, provide }).catch((error) => {
+          mergeLater(instance)
+          throw error
+        })
+        return await answerOf(instance, snapshot, areFilesHidden(instance.record, caller))
       }),
     snapshots: async (key, caller) => {
-      const { context, record } = await find(key, caller)
+      const instance = await find(key, caller)
+      const { context, record } = instance
       const isHidden = areFilesHidden(record, caller)
       const layers = record.layers.map(async (layer) => {
         const status = await stat(layerPath(context.folder, layer.id)).catch(() => undefined)
         const { base, secret } = isHidden ? { base: '', secret: '' } : layer
         return { ...layer, base, secret, usedBytes: BigInt((status?.blocks ?? 0) * STAT_BLOCK) }
       })
-      const snapshots = isHidden ? record.snapshots.map(withoutFiles) : [...record.snapshots]
-      return { snapshots, layers: await Promise.all(layers) }
+      const snapshots = record.snapshots.map((snapshot) => answerOf(instance, snapshot, isHidden))
+      return { snapshots: await Promise.all(snapshots), layers: await Promise.all(layers) }
     },
     revert: async ({ key, name }, checkOwner, caller) => {
       await change(key, caller, async (instance) => {
-        await revert(instance, name, { ...caller, checkOwner, provide })
+        await revert(instance, name, { caller, checkOwner, moves, provide })
         await dropLayers(instance)
       })
       return await describeInstance(await find(key, caller))
@@ -64,13 +80,31 @@ export function snapshotCalls(
   }
 }
 
+/** Throws RESOURCE_EXHAUSTED when the instance's tenant would have more than its quota with one more saved machine. */
+export async function checkRoom(
+  instance: MachineInstance,
+  moves: Moves | undefined,
+  quotas: Quotas = new Map(),
+): Promise<void> {
+  const { record } = instance
+  const tenant = record.properties?.tenant ?? ''
+  if (!quotas.has(tenant)) return
+  const saved = (await moves?.list(tenant)) ?? []
+  checkSavedQuota(quotas, record, [...saved, ...keptMachines(instance.all())])
+}
+
 /** What a document's names are on this host, its tenant need not know. */
 function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Caller): boolean {
   return document !== undefined && tenant !== undefined
 }
 
-function withoutFiles(snapshot: Snapshot): Snapshot {
-  return { ...snapshot, specification: undefined }
+async function answerOf(
+  { context }: MachineInstance,
+  snapshot: Snapshot,
+  isHidden: boolean,
+): Promise<Snapshot> {
+  const memoryBytes = snapshot.memory ? await usedByMemory(context.folder, snapshot.name) : 0n
+  return { ...snapshot, memoryBytes, ...(isHidden && { specification: undefined }) }
 }
 
 function withoutPaths(error: unknown, { context, record }: MachineInstance): unknown {
@@ -84,6 +118,3 @@ function withoutPaths(error: unknown, { context, record }: MachineInstance): unk
 }
 
 const HIDDEN = 'a file of the host'
-
-/** The unit of `stat.blocks` (stat(2)). */
-const STAT_BLOCK = 512

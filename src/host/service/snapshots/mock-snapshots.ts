@@ -20,14 +20,16 @@ export abstract class MockSnapshots {
   protected abstract seen(key: string, caller: Caller): Instance
   protected abstract reverted(key: string, change: Pick<Instance, 'specification'>): Instance
 
-  async snapshot({ disks, key, name, quiesce }: SnapshotRequest, caller: Caller): Promise<Snapshot> {
+  async snapshot({ disks, key, memory, name, quiesce }: SnapshotRequest, caller: Caller): Promise<Snapshot> {
     const { specification, state } = this.seen(key, caller)
     if (quiesce) throw new AgentError('UNIMPLEMENTED', 'quiesce: not available')
+    if (memory) throw new AgentError('UNIMPLEMENTED', 'memory: a mock has none')
     if (this.#of(key).some((each) => each.name === name))
       throw new AgentError('ALREADY_EXISTS', `instance ${key}: snapshot ${name}: exists already`)
     const all = Object.entries(specification?.devices ?? {}).filter(([, { disk }]) => disk !== undefined)
     const snapshot: Snapshot = {
       ...{ name, createdMs: BigInt(Date.now()), stillUs: 0n, specification, machine: '', memory: false },
+      ...{ memoryBytes: 0n, waitingUs: 0n },
       consistency: state === State.STOPPED ? Consistency.STOPPED_MACHINE : Consistency.CRASH,
       disks: all
         .filter(([device]) => disks.length === 0 || disks.includes(device))

@@ -24,10 +24,11 @@ export function snapshotMethods({
     // Journaled, because a second snapshot would be of another moment.
     snapshot: {
       ...JOURNALED,
-      handle: async ({ key, name, disks, quiesce, memory }, call) => {
-        if (memory) throw new AgentError('UNIMPLEMENTED', 'memory: not built yet')
+      handle: async ({ key, name, disks, quiesce, memory, withoutAgent }, call) => {
+        if (withoutAgent && !memory)
+          throw invalid('without_agent: without memory no agent is asked, want none')
         const known = { key: specKey(key), name: checkedName(name), disks: disks.map(specKey) }
-        const request = { ...known, quiesce, memory }
+        const request = { ...known, quiesce, memory, withoutAgent }
         return { snapshot: await instances.snapshot(request, call) }
       },
     },

@@ -29,37 +29,6 @@ async function found(host: CountingMachines): Promise<string> {
   )
 }
 
-/** Kills at a step. A daemon that dies answers nothing more; the next one takes the instances in. */
-async function killAt(
-  host: CountingMachines,
-  {
-    killed,
-    operation,
-    step,
-  }: { readonly killed: Killed; readonly operation: Operation; readonly step: string },
-  work: () => Promise<unknown>,
-): Promise<void> {
-  const reached = Promise.withResolvers<void>()
-  host.atStep = async (in_, at) => {
-    if (in_ !== operation || at !== step) return
-    host.atStep = async () => {}
-    if (killed === 'daemon') {
-      reached.resolve()
-      return await new Promise(() => {})
-    }
-    const [pid] = host.pidsOf(killed)
-    if (pid !== undefined) process.kill(pid, 'SIGKILL')
-  }
-  const done = work().then(
-    () => {},
-    () => {},
-  )
-  await Promise.race([done, reached.promise])
-  if (killed === 'daemon') await host.leave()
-  // The end of QEMU is followed after the change.
-  else await (await host.open()).get('web', ADMIN).catch(() => {})
-}
-
 /** `npm run instances` kills QEMU and the holder at all steps, and this group at a few. */
 const ALL = process.env[INSTANCES.lives] !== undefined
 
@@ -127,7 +96,7 @@ describe('a machine is running or suspended, never half and never twice', { time
     }
     for (const [step, expected] of stepsOf(killed, 'export')) {
       await run()
-      await killAt(host, { killed, operation: 'export', step }, () => host.suspend())
+      await host.killAt({ killed, operation: 'export', step }, () => host.suspend())
       await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
       const store = join(host.folder, 'saved/+own')
       const names = existsSync(store) ? readdirSync(store) : []
@@ -141,7 +110,7 @@ describe('a machine is running or suspended, never half and never twice', { time
         await run()
         await host.suspend()
       }
-      await killAt(host, { killed, operation: 'import', step }, () => host.resume())
+      await host.killAt({ killed, operation: 'import', step }, () => host.resume())
       await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
       if (expected === 'running') await host.counted('web', 10)
     }

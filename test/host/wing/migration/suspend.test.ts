@@ -22,6 +22,7 @@ import {
   Device,
   EnsureInstanceRequest,
   DeviceStatus_Plug as Plug,
+  SnapshotRequest,
   State,
   SuspendInstanceRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
@@ -85,7 +86,7 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     const [host, other] = [new CountingMachines(), new CountingMachines()]
     await host.make()
     const instances = await host.open()
-    await instances.snapshot({ key: 'web', name: 'before', disks: [], quiesce: false, memory: false }, ADMIN)
+    await instances.snapshot(SnapshotRequest.fromPartial({ key: 'web', name: 'before' }), ADMIN)
     const folder = join(temporaryFolder(), 'saved')
     await host.suspend({ folder })
     const path = join(other.disks, 'copy')

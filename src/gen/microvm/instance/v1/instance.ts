@@ -804,8 +804,10 @@ export interface SnapshotRequest {
   disks: string[];
   /** Has the guest write its file systems down before, and its containers stand still meanwhile. */
   quiesce: boolean;
-  /** Keeps the memory of a machine that runs, too: then Revert lets the machine go on from that moment. */
+  /** Keeps the memory of a machine that is paused or runs, too: then Revert lets the machine go on from that moment. All disks are kept. */
   memory: boolean;
+  /** With `memory`: the guest has no agent. None is asked to bring its streams to a stop, nor told of the restore. */
+  withoutAgent: boolean;
 }
 
 export interface SnapshotResponse {
@@ -828,6 +830,10 @@ export interface Snapshot {
   machine: string;
   /** The machine's memory was kept. */
   memory: boolean;
+  /** What its memory takes of the host's disk; in answers only. */
+  memoryBytes: bigint;
+  /** With memory, how long callers waited for the guest, in microseconds: from the stop of its streams until these go on. */
+  waitingUs: bigint;
 }
 
 export const Snapshot_Consistency = {
@@ -7444,7 +7450,7 @@ export const UnplugRequest: MessageFns<UnplugRequest> = {
 };
 
 function createBaseSnapshotRequest(): SnapshotRequest {
-  return { key: "", name: "", disks: [], quiesce: false, memory: false };
+  return { key: "", name: "", disks: [], quiesce: false, memory: false, withoutAgent: false };
 }
 
 export const SnapshotRequest: MessageFns<SnapshotRequest> = {
@@ -7463,6 +7469,9 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
     }
     if (message.memory !== false) {
       writer.uint32(40).bool(message.memory);
+    }
+    if (message.withoutAgent !== false) {
+      writer.uint32(48).bool(message.withoutAgent);
     }
     return writer;
   },
@@ -7520,6 +7529,14 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
             message.memory = reader.bool();
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.withoutAgent = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -7542,6 +7559,7 @@ export const SnapshotRequest: MessageFns<SnapshotRequest> = {
     message.disks = object.disks?.map((e) => e) || [];
     message.quiesce = object.quiesce ?? false;
     message.memory = object.memory ?? false;
+    message.withoutAgent = object.withoutAgent ?? false;
     return message;
   },
 };
@@ -7613,6 +7631,8 @@ function createBaseSnapshot(): Snapshot {
     specification: undefined,
     machine: "",
     memory: false,
+    memoryBytes: 0n,
+    waitingUs: 0n,
   };
 }
 
@@ -7647,6 +7667,18 @@ export const Snapshot: MessageFns<Snapshot> = {
     }
     if (message.memory !== false) {
       writer.uint32(64).bool(message.memory);
+    }
+    if (message.memoryBytes !== 0n) {
+      if (BigInt.asUintN(64, message.memoryBytes) !== message.memoryBytes) {
+        throw new globalThis.Error("value provided for field message.memoryBytes of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.memoryBytes);
+    }
+    if (message.waitingUs !== 0n) {
+      if (BigInt.asUintN(64, message.waitingUs) !== message.waitingUs) {
+        throw new globalThis.Error("value provided for field message.waitingUs of type uint64 too large");
+      }
+      writer.uint32(80).uint64(message.waitingUs);
     }
     return writer;
   },
@@ -7728,6 +7760,22 @@ export const Snapshot: MessageFns<Snapshot> = {
             message.memory = reader.bool();
             continue;
           }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.memoryBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.waitingUs = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -7755,6 +7803,10 @@ export const Snapshot: MessageFns<Snapshot> = {
       : undefined;
     message.machine = object.machine ?? "";
     message.memory = object.memory ?? false;
+    message.memoryBytes = (object.memoryBytes !== undefined && object.memoryBytes !== null)
+      ? BigInt(object.memoryBytes)
+      : 0n;
+    message.waitingUs = (object.waitingUs !== undefined && object.waitingUs !== null) ? BigInt(object.waitingUs) : 0n;
     return message;
   },
 };
@@ -9461,7 +9513,7 @@ export const InstanceServiceDefinition = {
     },
     /**
      * Gives the disks the content, and the instance the configuration, of a snapshot, which stays. What was written since the
-     * last snapshot is lost. The instance must be stopped.
+     * last snapshot is lost. The instance must be stopped; with the memory of a snapshot it goes on.
      */
     revert: {
       name: "Revert",

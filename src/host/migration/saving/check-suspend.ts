@@ -1,10 +1,10 @@
-import { AgentError } from '../../base/errors.ts'
-import { type Backend, type Device, File_Access } from '../../gen/microvm/instance/v1/instance.ts'
-import { specificationOf } from '../instance/devices/plug.ts'
-import type { MachineInstance } from '../instance/instance.ts'
-import { pathOf } from '../spec/component-path.ts'
-import type { OutsideFile } from './manifest.ts'
-import { outsideFacts } from './saved-folder.ts'
+import { AgentError } from '../../../base/errors.ts'
+import { type Backend, type Device, File_Access } from '../../../gen/microvm/instance/v1/instance.ts'
+import { specificationOf } from '../../instance/devices/plug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import type { OutsideFile } from '../manifest.ts'
+import { outsideFacts } from '../saved-folder.ts'
 
 /** Throws naming what cannot be saved. Returns the key of the device that is unplugged for it. */
 export async function checkSuspend(
@@ -37,7 +37,9 @@ export async function checkSuspend(
   return vsock
 }
 
-const UNFINISHED: readonly string[] = ['plug', 'reset', 'replace', 'snapshot', 'merge', 'suspend', 'replug']
+const UNFINISHED: readonly string[] = [
+  ...['plug', 'reset', 'replace', 'snapshot', 'merge', 'suspend', 'memory', 'revert', 'replug'],
+]
 
 function refusalOf({ disk }: Device, backend: Backend | undefined): string | undefined {
   if (disk?.nvme) return 'an NVMe disk cannot be saved, want a virtio one'

@@ -1,0 +1,102 @@
+import { randomUUID } from 'node:crypto'
+import { join } from 'node:path'
+import { messageOf } from '../../../base/errors.ts'
+import { State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { hasAgentWay } from '../../instance/connect-agent.ts'
+import { settleReplugs } from '../../instance/devices/replug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import type { Caller } from '../../instance/instances.ts'
+import type { KeepRequest, KeptMemory } from '../../instance/moves.ts'
+import { checkSavable, goOn } from '../machine-state.ts'
+import { FILES } from '../manifest.ts'
+import { copyQuickly, factsOf, syncFile } from '../memory-file.ts'
+import { publish } from '../saved-folder.ts'
+import { checkSuspend } from './check-suspend.ts'
+import { manifestOf, saveMemory, saveRings } from './saved-files.ts'
+import { newSaving, type Saving } from './saving.ts'
+import { attachAgain, microseconds, millisecondsOf, SAVING, type Step, save } from './steps.ts'
+import type { SavingParts } from './suspend.ts'
+
+/** Keeps the memory of a machine with new layers of its disks. The machine goes on, also when that fails. To be called in a change. */
+export async function keepMemory(
+  instance: MachineInstance,
+  request: KeepRequest,
+  { folder, host, atStep }: SavingParts,
+  caller: Pick<Caller, 'inStep'>,
+): Promise<KeptMemory> {
+  const { record, context } = instance
+  const { qmp } = instance.machine()
+  const wasRunning = record.current === State.RUNNING
+  const hasAgent = !request.withoutAgent && hasAgentWay(instance)
+  // What an earlier one could not let go on.
+  if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })
+  await settleReplugs(instance)
+  const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
+  if (vsock === undefined) await checkSavable(qmp, instance.ending)
+  const facts = { folder, hasAgent, host, id: randomUUID(), request, vsock, wasRunning }
+  const saving = newSaving(instance, { ...facts, step: 'memory' })
+  const kept = { stillUs: 0n, waitingUs: 0n, wasAtRest: false }
+  const text = `the memory of the machine is being kept as ${request.name}`
+  const times = await save(saving, stepsOf(request, kept), { atStep, caller, text })
+  await atStep('export', 'end')
+  const drop = [instance.recorded.step('memory', [''])]
+  await instance.recorded.note({ drop, kind: 'state', text: 'the memory of the machine is kept' })
+  context.log.info('memory kept', { folder, ...millisecondsOf(times) })
+  return kept
+}
+
+type Kept = { -readonly [Field in keyof KeptMemory]: KeptMemory[Field] }
+
+/**
+ * In this order. While the guest stands still, its memory is copied to the host's cache of the file alone; its disk and the digests
+ * follow once it goes on.
+ */
+function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
+  const begun = performance.now()
+  return [
+    SAVING.quiesce,
+    SAVING.detach,
+    SAVING.unplug,
+    SAVING.folder,
+    { name: 'rings', make: (saving) => saveRings(saving, { hasConsole: false }) },
+    { name: 'overlays', make: () => layers.make() },
+    SAVING.stop,
+    { name: 'memory', make: (saving) => saveMemory(saving, copyQuickly) },
+    { name: 'layers', make: () => layers.putOnTop() },
+    SAVING.devices,
+    {
+      name: 'cont',
+      make: async (saving) => {
+        await SAVING.stop.undo(saving)
+        if (saving.wasRunning) kept.stillUs = microseconds(performance.now() - saving.stoppedAt)
+      },
+    },
+    {
+      name: 'attach',
+      make: async (saving) => {
+        kept.wasAtRest = await attachAgain(saving)
+        kept.waitingUs = microseconds(performance.now() - begun)
+      },
+    },
+    { name: 'digests', make: addDigests },
+    { name: 'manifest', make: (saving) => publishKept(saving, layers.backends) },
+  ]
+}
+
+async function addDigests({ files, memoryForm, work }: Saving): Promise<void> {
+  for (const name of [FILES.devices, ...(memoryForm === 'file' ? [FILES.memory] : [])]) {
+    await syncFile(join(work, name))
+    files.set(name, await factsOf(join(work, name)))
+  }
+}
+
+async function publishKept(saving: Saving, backends: ReadonlySet<string>): Promise<void> {
+  const { folder, instance } = saving
+  // Layers and other snapshots stay with the instance.
+  const record = { ...saving.known.record, layers: [], snapshots: [] }
+  saving.known = { ...saving.known, record }
+  await publish(folder, await manifestOf(saving, backends), {
+    warn: (error) =>
+      instance.context.log.error('folder of a kept memory not finished', { folder, error: messageOf(error) }),
+  })
+}

@@ -1,0 +1,239 @@
+import { mkdir } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { type SavedMachine, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { attachStreams, quiesce, thaw } from '../../instance/ask-agent.ts'
+import { settleReplugs, unplugForAWhile } from '../../instance/devices/replug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import type { Caller } from '../../instance/instances.ts'
+import { fileError } from '../../instance/snapshots/overlay-file.ts'
+import { closedPorts, listenAgain } from '../../instance/streams.ts'
+import type { AtStep } from '../faults.ts'
+import { detach } from '../guest.ts'
+import { cancelSaving, goOn, saveDevices } from '../machine-state.ts'
+import { FILES } from '../manifest.ts'
+import { removeWork } from '../saved-folder.ts'
+import { disksOf } from './check-suspend.ts'
+import type { Saving } from './saving.ts'
+
+export interface Step {
+  readonly name: string
+  readonly isNeeded?: (saving: Saving) => boolean
+  readonly make: (saving: Saving) => Promise<void>
+  /** Also for a step that was not done, or by another daemon. Must not depend on what `make` has kept in memory. */
+  readonly undo?: (saving: Undone) => Promise<void>
+}
+
+type Undone = Pick<Saving, 'instance' | 'folder' | 'id' | 'wasRunning' | 'hasAgent'>
+
+/** How long a guest stays at rest that was asked for it: until it stands still. */
+const QUIESCE_MS = 60_000
+
+/** What is done with each machine that is saved, in the order of the operation. */
+export const SAVING = {
+  quiesce: {
+    name: 'quiesce',
+    isNeeded: ({ request }) => request.quiesce,
+    make: ({ instance }) => quiesce(instance, QUIESCE_MS),
+    undo: async ({ instance }) => void (await thaw(instance)),
+  },
+  detach: {
+    name: 'detach',
+    isNeeded: ({ hasAgent }) => hasAgent,
+    make: async (saving) => {
+      saving.instance.beginBoot('the machine is being saved, want Attach again from the offset')
+      saving.guest = await detach(saving.instance, (ports) => noteEnded(saving.instance, ports))
+    },
+    undo: async ({ instance }) => {
+      const ended = savingStepOf(instance)?.words[ENDED]?.split(',').map(Number)
+      // It has not begun.
+      if (ended === undefined) return
+      for (const port of await closedPorts(instance))
+        if (!ended.includes(port)) await listenAgain(instance, port)
+      await attachStreams(instance)
+    },
+  },
+  unplug: {
+    name: 'unplug',
+    isNeeded: ({ vsock }) => vsock !== undefined,
+    make: async (saving) => {
+      const { instance, vsock = '' } = saving
+      await unplugForAWhile(instance, vsock, instance.context.limits.unplugMs)
+      const { words } = instance.recorded.steps.find(({ step }) => step === 'replug') ?? {}
+      saving.unplugged = words?.[1] ?? ''
+    },
+    undo: ({ instance }) => settleReplugs(instance),
+  },
+  stop: {
+    name: 'stop',
+    make: async (saving) => {
+      saving.stoppedAt = performance.now()
+      await saving.instance.machine().qmp.execute('stop', {}, saving.instance.ending)
+    },
+    undo: ({ instance, wasRunning }) => goOn(instance.machine().qmp, { wasRunning, signal: instance.ending }),
+  },
+  folder: {
+    name: 'folder',
+    make: async ({ work }) => {
+      await mkdir(dirname(work), { recursive: true, mode: 0o700 })
+      await mkdir(work, { mode: 0o700 })
+    },
+    undo: ({ folder, id }) => removeWork(folder, id),
+  },
+  devices: {
+    name: 'devices',
+    make: async (saving) => {
+      const { instance, memoryForm: form, work } = saving
+      const { recorded, streams } = instance
+      saving.known = { record: recorded.record, steps: recorded.steps, streams: [...streams.values()] }
+      // QEMU locks them no more after it.
+      saving.disks = await disksOf(instance)
+      const path = join(work, FILES.devices)
+      await saveDevices(instance.machine().qmp, { path, form, signal: instance.ending })
+    },
+    undo: ({ instance }) => cancelSaving(instance.machine().qmp, instance.ending),
+  },
+} as const satisfies Readonly<Record<string, Step>>
+
+/** The guest has to run before it can take its device again, and have that before it can be asked. */
+const UNDO_ORDER: readonly Step[] = [
+  ...[SAVING.devices, SAVING.folder, SAVING.stop],
+  ...[SAVING.unplug, SAVING.detach, SAVING.quiesce],
+]
+
+/** Does the steps. When one fails, all is undone, and the machine goes on. Returns for how long each took. */
+export async function save(
+  saving: Saving,
+  steps: readonly Step[],
+  {
+    atStep,
+    caller,
+    text,
+  }: { readonly atStep: AtStep; readonly caller: Pick<Caller, 'inStep'>; readonly text: string },
+): Promise<SavedMachine['steps']> {
+  const { folder, instance } = saving
+  const { recorded } = instance
+  await recorded.commit({ add: [stepOf(saving)], kind: 'state', text })
+  const times: SavedMachine['steps'] = []
+  const done: Step[] = []
+  try {
+    for (const each of steps) {
+      if (each.isNeeded?.(saving) === false) continue
+      await atStep('export', each.name)
+      caller.inStep(`saving the machine: ${each.name}`)
+      const from = performance.now()
+      done.unshift(each)
+      await each.make(saving)
+      times.push({ name: each.name, durationUs: microseconds(performance.now() - from) })
+    }
+  } catch (error) {
+    const fault = await undo(saving, done)
+    const reason = `the machine was not saved: ${messageOf(error)}`
+    await recorded.note({ set: standing(fault), drop: [stepOf(saving)], kind: 'state', text: reason })
+    throw named(error, { step: done[0]?.name ?? 'begin', folder, fault })
+  }
+  return times
+}
+
+export function microseconds(ms: number): bigint {
+  return BigInt(Math.round(ms * 1000))
+}
+
+/** As a log has it. */
+export function millisecondsOf(times: SavedMachine['steps']): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    times.map(({ name, durationUs }) => [`${name}_ms`, (Number(durationUs) / 1000).toFixed(1)]),
+  )
+}
+
+/** The step in front of what went wrong, and what else did in its undo. */
+function named(
+  error: unknown,
+  { step, folder, fault }: { readonly step: string; readonly folder: string; readonly fault: string },
+): unknown {
+  const told = fileError(folder, error)
+  if (!(told instanceof AgentError)) return told
+  return new AgentError(told.code, [`${step}: ${told.message}`, ...(fault ? [fault] : [])].join('; '), {
+    cause: error,
+  })
+}
+
+/** What the record says of a machine that does not go on, which `fault` is the reason of. */
+function standing(fault: string): Partial<InstanceRecord> {
+  return fault === '' ? {} : { current: State.PAUSED, desired: State.PAUSED, reason: fault }
+}
+
+/** Words are as the table of steps has them. */
+function stepOf({ folder, hasAgent, id, instance, step, wasRunning }: Saving): StepRecord {
+  const state = wasRunning ? 'running' : 'paused'
+  return instance.recorded.step(step, ['', folder, id, state, hasAgent ? 'agent' : ''])
+}
+
+/** Which word of the step has the ports whose streams have ended. */
+const ENDED = 5
+
+/** The step of a machine that is being saved, by this daemon or an earlier one. */
+function savingStepOf({ recorded }: Pick<MachineInstance, 'recorded'>): StepRecord | undefined {
+  return recorded.steps.find(({ step }) => step === 'suspend' || step === 'memory')
+}
+
+/** Notes the ports whose streams end also when the machine is not saved. */
+async function noteEnded(instance: MachineInstance, ports: readonly number[]): Promise<void> {
+  const { recorded } = instance
+  const { step = 'suspend', words = [] } = savingStepOf(instance) ?? {}
+  const add = [recorded.step(step, [...words.slice(0, ENDED), ports.join()])]
+  await recorded.commit({ add, kind: 'state', text: 'the streams of the guest are being stopped' })
+}
+
+/** Gives a guest that goes on its device, its streams, and its containers. Returns whether it was at rest until now. */
+export async function attachAgain(saving: Saving): Promise<boolean> {
+  const { instance, request } = saving
+  const { context, recorded } = instance
+  await undo(
+    saving,
+    [SAVING.unplug, SAVING.detach].filter(({ isNeeded }) => isNeeded(saving)),
+  )
+  const wasAtRest =
+    request.quiesce &&
+    (await thaw(instance).catch((error) => {
+      context.log.warn('guest not thawed', { error: messageOf(error) })
+      return false
+    }))
+  // Another daemon must not let streams go on that have ended since.
+  const add = [stepOf({ ...saving, hasAgent: false })]
+  await recorded.note({ add, kind: 'state', text: 'the machine goes on' })
+  return wasAtRest
+}
+
+/** Undoes what another daemon has begun. The machine is there. Returns what the record is to say of it. */
+export async function undoSaving(
+  instance: MachineInstance,
+  { words }: StepRecord,
+): Promise<Partial<InstanceRecord>> {
+  const [, folder = '', id = '', state, agent] = words
+  const saving = { instance, folder, id, wasRunning: state === 'running', hasAgent: agent === 'agent' }
+  // It may not have gone so far that there was anything to thaw.
+  const steps = UNDO_ORDER.filter(({ name }) => name !== 'quiesce')
+  return standing(await undo(saving, steps))
+}
+
+/** Returns why the machine does not go on; empty when it does. */
+async function undo(saving: Undone, steps: readonly Step[]): Promise<string> {
+  const { context, key } = saving.instance
+  const names = steps.map(({ name }) => name)
+  let fault = ''
+  for (const { name, undo: undoStep } of UNDO_ORDER.filter((each) => names.includes(each.name))) {
+    if (name === 'detach' && !saving.hasAgent) continue
+    // A guest that stands still cannot be asked; what it was asked for ends by itself once it runs.
+    if (fault !== '' && ASKS_GUEST.includes(name)) continue
+    await undoStep?.(saving).catch((error) => {
+      const text = messageOf(error)
+      context.log.warn('undo step failed', { step: name, error: text })
+      if (name === 'stop') fault = `instance ${key} does not go on: ${text}`
+    })
+  }
+  return fault
+}
+
+const ASKS_GUEST: readonly string[] = ['detach', 'quiesce']
