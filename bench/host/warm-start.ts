@@ -3,9 +3,13 @@ import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { neverAborted } from '../../src/base/abort.ts'
+import { buildAgent } from '../../src/build/agent.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import { daemonClient } from '../../test/support/host-wing/running-daemon.ts'
+import { openDaemon } from '../../src/client/daemon/daemon-client.ts'
+import { ensureContainerRoot } from '../../src/image/container-root.ts'
+import { ensureImage } from '../../src/image/ensure-image.ts'
 import { endChild } from '../../test/support/processes.ts'
 import { startDaemonProcess } from '../../test/support/wing/daemon-process.ts'
 import { median, report } from '../support/figure.ts'
@@ -32,11 +36,12 @@ if (process.argv[2] !== 'counted') {
   process.exit(status ?? 1)
 }
 
+await Promise.all([buildAgent(), ensureImage({ progress: () => {} }), ensureContainerRoot(() => {})])
 const folder = makeTemporaryFolder('/tmp')
 const state = join(folder, 'state')
 const socket = join(state, 'admin.sock')
 const daemon = await startDaemonProcess(state)
-const client = daemonClient(socket)
+const client = await openDaemon(socket, neverAborted)
 
 type Kind = '--daemon' | '--warm'
 
@@ -129,7 +134,7 @@ async function ownMemory(): Promise<readonly number[]> {
   })
   await Promise.all(runs.map(({ stdout }) => once(stdout, 'data')))
   const mib: number[] = []
-  for (const key of names) mib.push(ownMib((await client.instances.getInstance({ key })).qemuPid))
+  for (const key of names) mib.push(ownMib((await client.calls.getInstance({ key })).qemuPid))
   const ended = runs.map((child) => once(child, 'close'))
   for (const { stdin } of runs) stdin.end()
   await Promise.all(ended)
@@ -178,8 +183,8 @@ try {
   const idle = { value: await idleMs(), floor: GOAL.idleMs, limit: 1 }
   report({ figure: `CPU time of a template in ${IDLE_MS / 1000} s without clones`, unit: 'ms', ...idle })
 } finally {
-  const { templates } = await client.instances.listTemplates({})
-  for (const { name } of templates) await client.instances.removeTemplate({ name })
+  const { templates } = await client.calls.listTemplates({})
+  for (const { name } of templates) await client.calls.removeTemplate({ name })
   client.close()
   await endChild(daemon)
   removeTemporaryFolder(folder)
