@@ -1,5 +1,5 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
-import { broadcastOf, parseIp } from '../../base/ip-address.ts'
+import { broadcastOf, formatIp, parseIp } from '../../base/ip-address.ts'
 import type { Interface } from '../../gen/types.ts'
 import { waitForPciNetworkDevice } from '../../hotplug/network-device.ts'
 import { type PciPath, parsePciPath } from '../../hotplug/pci/pci-path.ts'
@@ -43,6 +43,7 @@ export async function updateInterface(
     setHardwareAddress(dependencies, link, wanted, pluggedName !== undefined)
     if (changeLink(network, link, holder, wanted)) restoreLost(network, before)
     addAddresses(network, link.index, addresses)
+    moveLinkLocal(network, link, wanted.hardwareAddress)
   } catch (error) {
     restoreLinks(network, log, before)
     throw error
@@ -94,6 +95,25 @@ function setHardwareAddress(
     if (!isPluggedIn) throw error
     log.warn('hardware address not set', { link: link.name, error: messageOf(error) })
   }
+}
+
+/** The kernel keeps the address that it has made of the hardware address before, while the link is up: two clones would share it. */
+function moveLinkLocal(network: Network, link: Link, hardwareAddress = link.hardwareAddress): void {
+  const [before, after] = [link.hardwareAddress, hardwareAddress].map(linkLocalOf)
+  if (before === undefined || after === undefined || before === after) return
+  const addresses = network.addresses().filter(({ linkIndex }) => linkIndex === link.index)
+  const kept = addresses.find(({ address }) => address === before)
+  if (kept === undefined) return
+  if (!addresses.some(({ address }) => address === after)) network.replaceAddress({ ...kept, address: after })
+  network.removeAddress(kept)
+}
+
+/** RFC 4291, appendix A; undefined for a hardware address of another length. */
+function linkLocalOf(hardwareAddress: string): string | undefined {
+  const [first = 0, ...rest] = hardwareAddress.split(':').map((text) => Number.parseInt(text, 16))
+  if (rest.length !== 5) return
+  const id = [first ^ 2, ...rest.slice(0, 2), 0xff, 0xfe, ...rest.slice(2)]
+  return formatIp(Uint8Array.from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, ...id]))
 }
 
 /** A link that holds the wanted name gets the link's old name. Returns whether a link went down. */

@@ -48,6 +48,17 @@ describe('updateInterface', () => {
     expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: '02:00:00:00:00:77', up: true })
   })
 
+  it('moves the link-local address that the kernel has made of the hardware address before', async () => {
+    const { network } = guest.os
+    const { index } = network.link('eth1')
+    network.setLink(index, { up: true })
+    const made = { linkIndex: index, family: 'ipv6', prefixLength: 64, scope: 253, flags: 0x80 } as const
+    const other = { ...made, address: 'fe80::2' }
+    for (const each of [other, { ...made, address: 'fe80::ff:fe00:3' }]) network.replaceAddress(each)
+    await update(anInterface({ name: 'eth1', hwAddr: '02:00:00:00:00:77' }))
+    expect(network.addresses().map((each) => each.address)).toEqual(['fe80::2', 'fe80::ff:fe00:77'])
+  })
+
   it('finds the link by its name alone when the request has no hardware address', async () => {
     await update(anInterface({ name: 'eth1', mtu: 1300n }))
     expect(guest.os.network.link('eth1')).toMatchObject({ hardwareAddress: ETH1, mtu: 1300 })
