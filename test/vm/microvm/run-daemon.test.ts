@@ -86,7 +86,7 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
     expect([await keys(), leftovers(state)]).toEqual([[], []])
   })
 
-  it('takes clones of a template with --warm, sooner than it boots, each with random numbers of its own', {
+  it('takes clones of a template with --warm, which do not boot, each with random numbers of its own', {
     timeout: 480_000,
   }, async () => {
     const draw = 'cat /proc/sys/kernel/random/uuid; read line; exit $line'
@@ -104,9 +104,11 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
     expect(warm.status).toBe(3)
     expect(new Set([made.stdout, warm.stdout, uuid]).size).toBe(3)
     const cold = await run('--daemon', '--json', 'true').result
-    const [warmTimes, coldTimes] = [warm, cold].map(({ stderr }) => JSON.parse(stderr))
-    expect(warmTimes).toMatchObject({ template: expect.any(Number), clone: expect.any(Number) })
-    expect(warmTimes.total).toBeLessThan(coldTimes.total)
+    const phases = [warm, cold].map(({ stderr }) => Object.keys(JSON.parse(stderr)).slice(0, 2))
+    expect(phases).toEqual([
+      ['template', 'clone'],
+      ['kernel', 'agent'],
+    ])
     const { templates } = await client.calls.listTemplates({})
     expect(templates).toMatchObject([{ step: '', failure: '', clones: 0 }])
     await client.calls.removeTemplate({ name: templates[0]?.name ?? '' })
