@@ -121,8 +121,11 @@ export class Detachment {
    * Throws UNAVAILABLE for a call that would take or change something while its answer may be lost. The sandbox's end ends
    * the detachment.
    */
-  admit({ changes, hasKey, rpc, waits }: NewCall): void {
-    if (!this.#isDetached || rpc.startsWith(LIFECYCLE)) return
+  admit(call: NewCall): void {
+    // Before the fields, which are looked up.
+    if (!this.#isDetached) return
+    const { changes, hasKey, rpc, waits } = call
+    if (rpc.startsWith(LIFECYCLE)) return
     if (rpc === DESTROY) {
       this.#attachAll()
       return

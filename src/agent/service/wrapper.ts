@@ -113,7 +113,8 @@ function served<Request, Response>(
     const left = rpc.onHangup === 'finish' && limits.signal.aborted ? work : undefined
     used.give(left && { work: left, requestBytes: payload.length })
     open.end(outcome.ok ? undefined : outcome.code, left)
-    logAnswer(log, level, { open, ms: nowMs() - open.startedMs, outcome, loggedMessage })
+    if (log.isLogged(level))
+      logAnswer(log, level, { open, ms: nowMs() - open.startedMs, outcome, loggedMessage })
     return outcome
   }
 }
