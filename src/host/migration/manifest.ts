@@ -27,6 +27,9 @@ export interface OutsideFile {
   /** A disk shows by its time that it was written; of a file that machines only boot from, this is empty, and the digest counts. */
   readonly changed: string
   readonly digest: string
+  /** Of a disk: device and number of its inode, and a digest of some of its blocks. Absent in what earlier versions have saved. */
+  readonly inode?: string
+  readonly sample?: string
 }
 
 export interface SavedStream {
@@ -122,6 +125,7 @@ type Check = (value: unknown) => boolean
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 const isText: Check = (value) => typeof value === 'string'
+const isMaybeText: Check = (value) => value === undefined || isText(value)
 const isCount: Check = (value) => Number.isSafeInteger(value) && Number(value) >= 0
 const isFlag: Check = (value) => typeof value === 'boolean'
 const isPort: Check = (value) => isCount(value) && Number(value) < 2 ** 32
@@ -160,6 +164,7 @@ const FIELDS: Readonly<Record<Exclude<keyof Manifest, 'version'>, Check>> = {
     has({
       ...{ field: isText, backend: isText, sizeBytes: isCount, changed: isText, digest: isText },
       path: (path) => isText(path) && isAbsolute(String(path)),
+      ...{ inode: isMaybeText, sample: isMaybeText },
     }),
   ),
   streams: isList(has({ port: isPort, container: isText, exec: isText, stream: isText, isLive: isFlag })),

@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path'
 import { AgentError, errnoOf } from '../../base/errors.ts'
 import { Operation, type SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
 import { CLAIM_FILE, readClaim, type SavedClaim } from '../instance/record/saved-claim.ts'
+import { sizeOfBase } from '../instance/snapshots/check-layers.ts'
 import { fileError } from '../instance/snapshots/overlay-file.ts'
 import {
   FILES,
@@ -14,7 +15,7 @@ import {
   readManifest,
   writeManifest,
 } from './manifest.ts'
-import { factsOf } from './memory-file.ts'
+import { factsOf, sampleOf } from './memory-file.ts'
 
 /** Where a machine is saved before it gets its name. No name of a saved machine begins so. */
 export function workOf(folder: string, id: string): string {
@@ -160,8 +161,9 @@ export async function outsideFacts(
   const isBoot = file.backend === ''
   return {
     ...file,
-    sizeBytes: Number(status.size),
+    sizeBytes: status.isBlockDevice() ? await bytesOf(file.path) : Number(status.size),
     changed: isBoot || status.isBlockDevice() ? '' : `${status.mtimeNs}`,
+    ...(!isBoot && { inode: `${status.dev}:${status.ino}` }),
     digest: isBoot ? (await factsOf(file.path)).digest : '',
   }
 }
@@ -169,12 +171,30 @@ export async function outsideFacts(
 /** Throws FAILED_PRECONDITION for a file that is not as it was. A copy elsewhere has another time. */
 export async function checkOutside(saved: OutsideFile, path: string): Promise<void> {
   const { field } = saved
-  const now = await outsideFacts({ ...saved, path })
+  const { sample, ...known } = saved
+  const now = await outsideFacts({ ...known, path })
   const fail = (what: string) => new AgentError('FAILED_PRECONDITION', `${field}: ${path}: ${what}`)
-  if (now.sizeBytes !== saved.sizeBytes) throw fail(`${now.sizeBytes} bytes, want ${saved.sizeBytes}`)
+  // Earlier versions have recorded none of a device.
+  if (saved.sizeBytes !== 0 && now.sizeBytes !== saved.sizeBytes)
+    throw fail(`${now.sizeBytes} bytes, want ${saved.sizeBytes}`)
   if (now.digest !== saved.digest) throw fail('another file than the machine was saved with')
   if (path === saved.path && now.changed !== saved.changed)
     throw fail('was written since the machine was saved: its guest would see another disk')
+  // The same file shows by its time that it was written; of a device, and of a copy, some blocks are compared.
+  const isSame = path === saved.path && now.inode === saved.inode && now.changed !== ''
+  if (isSame || sample === undefined || sample === '') return
+  const found = await sampleOf(path, await bytesOf(path))
+  if (found !== '' && found !== sample) throw fail('another disk than the machine was saved with')
+}
+
+/** With a digest of some blocks of the disk, which is not written any more. */
+export async function withSample(disk: OutsideFile): Promise<OutsideFile> {
+  return { ...disk, sample: await sampleOf(disk.path, await bytesOf(disk.path)) }
+}
+
+/** Of a file, or of a block device, where stat has none. */
+async function bytesOf(path: string): Promise<number> {
+  return Number(await sizeOfBase({ base: path, qcow2Base: false, secret: '' }))
 }
 
 /** Brings a file of a saved machine elsewhere; where both names can be of one file, and it stays as it is, they are. */

@@ -1,9 +1,17 @@
+import { execFileSync } from 'node:child_process'
 import * as files from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { claimSaved, readClaim, releaseSaved } from '../../../src/host/instance/record/saved-claim.ts'
 import { type Manifest, readManifest, writeManifest } from '../../../src/host/migration/manifest.ts'
-import { isSaved, publish, workOf } from '../../../src/host/migration/saved-folder.ts'
+import {
+  checkOutside,
+  isSaved,
+  outsideFacts,
+  publish,
+  withSample,
+  workOf,
+} from '../../../src/host/migration/saved-folder.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const ID = 'a1b2c3d4-0000-4000-8000-000000000001'
@@ -69,6 +77,7 @@ describe('a manifest', () => {
     ['files: no memory', { memoryForm: 'file' }],
     ['outside', { outside: {} }],
     ['outside', { outside: [{ ...outside, path: 'k' }] }],
+    ['outside', { outside: [{ ...outside, sample: 1 }] }],
     ['streams', { streams: [{ ...stream, port: '../1' }] }],
     ['streams', { streams: [{ ...stream, port: 2 ** 32 }] }],
   ])('is refused for its %s where that is %o', async (field, change) => {
@@ -88,6 +97,55 @@ describe('a manifest', () => {
       await files.writeFile(path, flipped)
       await expect(readManifest(folder), `byte ${at}`).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     }
+  })
+})
+
+describe('a disk of a saved machine', () => {
+  const MIB = 2 ** 20
+  async function saved() {
+    const path = join(temporaryFolder(), 'disk')
+    const content = Buffer.alloc(32 * MIB)
+    for (let at = 0; at < content.length; at += 4096) content.writeUInt32LE(at, at)
+    await files.writeFile(path, content)
+    const facts = await outsideFacts({ field: 'backends.root.file.path', backend: 'root', path })
+    return { content, path, disk: await withSample(facts) }
+  }
+  const refusal = (path: string) =>
+    `backends.root.file.path: ${path}: another disk than the machine was saved with`
+
+  it('is the same file, or a copy of it', async () => {
+    const { content, disk, path } = await saved()
+    await checkOutside(disk, path)
+    await files.writeFile(`${path}.copy`, content)
+    await checkOutside(disk, `${path}.copy`)
+  })
+
+  it.each([0, 32 * MIB - 1])('is not a copy in which byte %i is another one', async (at) => {
+    const { content, disk, path } = await saved()
+    content[at] = (content[at] ?? 0) ^ 1
+    await files.writeFile(`${path}.copy`, content)
+    await expect(checkOutside(disk, `${path}.copy`)).rejects.toThrow(refusal(`${path}.copy`))
+  })
+
+  it('is not another file that has come into its place with its time', async () => {
+    const { disk, path, content } = await saved()
+    const { mtimeNs } = await files.stat(path, { bigint: true })
+    await files.writeFile(`${path}.new`, content.fill(7))
+    execFileSync('touch', [
+      '-d',
+      `@${mtimeNs / 10n ** 9n}.${`${mtimeNs % 10n ** 9n}`.padStart(9, '0')}`,
+      `${path}.new`,
+    ])
+    await files.rename(`${path}.new`, path)
+    expect((await files.stat(path, { bigint: true })).mtimeNs).toBe(mtimeNs)
+    await expect(checkOutside(disk, path)).rejects.toThrow(refusal(path))
+  })
+
+  it('that an earlier version has saved is checked by size and time', async () => {
+    const { content, disk, path } = await saved()
+    const { inode: _, sample: __, ...earlier } = disk
+    await files.writeFile(`${path}.copy`, content.fill(7))
+    await checkOutside(earlier, `${path}.copy`)
   })
 })
 

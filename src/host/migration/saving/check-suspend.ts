@@ -4,7 +4,7 @@ import { specificationOf } from '../../instance/devices/plug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import type { OutsideFile } from '../manifest.ts'
-import { outsideFacts } from '../saved-folder.ts'
+import { outsideFacts, withSample } from '../saved-folder.ts'
 
 /** Throws naming what cannot be saved. Returns the key of the device that is unplugged for it. */
 export async function checkSuspend(
@@ -63,8 +63,28 @@ export async function disksOf(instance: MachineInstance): Promise<readonly Outsi
 }
 
 /** Throws FAILED_PRECONDITION for a disk that another has written since QEMU has left it. */
-export async function refuseWrites(instance: MachineInstance, disks: readonly OutsideFile[]): Promise<void> {
+async function refuseWrites(instance: MachineInstance, disks: readonly OutsideFile[]): Promise<void> {
   for (const { changed, field, path } of await disksOf(instance))
     if (disks.find((disk) => disk.field === field)?.changed !== changed)
       throw new AgentError('FAILED_PRECONDITION', `${field}: ${path}: another has written it meanwhile`)
+}
+
+/**
+ * What is not in the folder, now that QEMU has left it; `kept` are the keys of backends whose content is kept elsewhere.
+ * Throws FAILED_PRECONDITION for a disk that another has written since.
+ */
+export async function outsideOf(
+  instance: MachineInstance,
+  disks: readonly OutsideFile[],
+  kept: ReadonlySet<string>,
+): Promise<readonly OutsideFile[]> {
+  await refuseWrites(instance, disks)
+  const { board } = specificationOf(instance)
+  const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
+    board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
+  )
+  return await Promise.all([
+    ...boot.map(outsideFacts),
+    ...disks.filter(({ backend }) => !kept.has(backend)).map(withSample),
+  ])
 }

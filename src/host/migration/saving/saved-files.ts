@@ -10,9 +10,9 @@ import { QEMU } from '../../instance/machine/machine.ts'
 import { layerPath } from '../../instance/snapshots/layers.ts'
 import { FILES, type Manifest } from '../manifest.ts'
 import { factsOf, memoryOf } from '../memory-file.ts'
-import { bring, outsideFacts } from '../saved-folder.ts'
+import { bring } from '../saved-folder.ts'
 import { writeState } from '../state-file.ts'
-import { refuseWrites } from './check-suspend.ts'
+import { outsideOf } from './check-suspend.ts'
 import type { Saving } from './saving.ts'
 
 /** The guest's memory, where it is one file of QEMU. `copy` brings it to a new file. */
@@ -89,19 +89,14 @@ export async function manifestOf(saving: Saving, kept: ReadonlySet<string>): Pro
   const path = join(saving.work, FILES.state)
   await writeState(path, known, { ...saving, createdMs })
   files.set(FILES.state, await factsOf(path))
-  await refuseWrites(instance, saving.disks)
-  const { board } = specificationOf(instance)
-  const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
-    board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
-  )
-  const disks = saving.disks.filter(({ backend }) => !kept.has(backend))
+  const outside = await outsideOf(instance, saving.disks, kept)
   return {
     version: 1,
     ...{ id, name: request.name, tenant: record.properties?.tenant ?? '', key: instance.key },
     ...{ createdMs, host, state: saving.wasRunning ? 'running' : 'paused', memoryForm, hasAgent },
     ...{ isClone: record.clone, unplugged },
     files: Object.fromEntries(files),
-    outside: [...(await Promise.all(boot.map(outsideFacts))), ...disks],
+    outside,
     ...timesOf(instance),
     streams: known.streams.map(({ port, container, exec, stream }) => ({
       ...{
