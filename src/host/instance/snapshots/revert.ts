@@ -48,7 +48,8 @@ export async function revert(
   if (record.current !== State.STOPPED)
     throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: not stopped, want it stopped`)
   const kept = await keptOf(instance, snapshot, moves)
-  const { specification = snapshot.specification } = kept?.record ?? {}
+  // The guest of a kept memory sees a new id.
+  const { generationId = record.generationId, specification = snapshot.specification } = kept?.record ?? {}
   const saved = kept === undefined ? savedOf(record.document, snapshot) : documentOf(kept.record)
   // The names of a machine are looked up as at each start, which refuses those that the tenant may not use any more.
   if (saved.document !== undefined) await provide(instance, { ...record, ...saved })
@@ -64,7 +65,7 @@ export async function revert(
     await makeOverlays(context.folder, added)
     const resets = callKey === undefined ? record.resets : [...record.resets, callKey].slice(-KEPT_CALLS)
     const layers = [...below(record.layers, added), ...added]
-    const restored = { specification, layers, resets, ...saved }
+    const restored = { specification, layers, resets, generationId, ...saved }
     const text = `snapshot ${name} was restored`
     await recorded.commit({ set: restored, drop: steps, kind: 'snapshot', text })
     if (kept !== undefined) await moves?.revert(instance, kept, caller)
@@ -100,8 +101,9 @@ function documentOf({ document }: KeptContent['record']): { readonly document?: 
  * record that there was before, in base64.
  */
 function revertStep({ key, record, recorded }: MachineInstance, { folder, id }: KeptContent): StepRecord {
-  const { document, resets, specification } = record
-  const before = InstanceRecord.fromPartial({ document, resets, specification, layers: [...record.layers] })
+  const { document, generationId, resets, specification } = record
+  const own = { document, generationId, resets, specification }
+  const before = InstanceRecord.fromPartial({ ...own, layers: [...record.layers] })
   const text = Buffer.from(InstanceRecord.encode(before).finish()).toString('base64')
   return recorded.step('revert', ['', folder, id, key, '', text])
 }
@@ -120,10 +122,12 @@ export async function settleRevert(instance: MachineInstance): Promise<void> {
       kind: 'snapshot',
       text: 'the machine has ended after its revert',
     })
-  const { document, layers, resets, specification } = InstanceRecord.decode(Buffer.from(text, 'base64'))
+  const { document, generationId, layers, resets, specification } = InstanceRecord.decode(
+    Buffer.from(text, 'base64'),
+  )
   const added = recorded.record.layers.filter(({ id }) => !layers.some((layer) => layer.id === id))
   const left = added.map(({ id }) => recorded.step('layer', [`${id}`]))
-  const set = { document, layers, resets, specification }
+  const set = { document, generationId, layers, resets, specification }
   await recorded.note({ set, add: left, drop: [step], kind: 'snapshot', text: 'the revert was taken back' })
 }
 

@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
@@ -58,6 +67,12 @@ async function goesOnFrom(host: CountingMachines, end: bigint, last: number): Pr
   expect(told).toEqual(told.map((_, index) => (last + 1 + index) % 256))
 }
 
+/** The id that QEMU shows the guest. */
+function generationId(host: CountingMachines): string | undefined {
+  const [pid] = host.pidsOf('qemu')
+  return /guid=([0-9a-f-]+)/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))?.[1]
+}
+
 const filesIn = (host: CountingMachines, name: string) => {
   const folder = join(host.folderOf(), name)
   return existsSync(folder) ? readdirSync(folder) : []
@@ -76,7 +91,8 @@ async function expectNothing(host: CountingMachines, step: string): Promise<void
 describe('a snapshot with memory', { timeout: TIMEOUT_MS }, () => {
   it('leaves the machine running, which goes back to that moment as often as it is asked to', async () => {
     const host = new CountingMachines()
-    await host.make()
+    await host.make('web', { board: { generationId: true } })
+    const generations = [generationId(host)]
     await write(host, 0, 1)
     const { end: keptEnd, last, snapshot } = await snapshotAt(host)
     expect(snapshot).toMatchObject({ memory: true, disks: [{ device: 'root', layer: 0 }] })
@@ -97,9 +113,12 @@ describe('a snapshot with memory', { timeout: TIMEOUT_MS }, () => {
       const reverted = await host.revert()
       expect(reverted).toMatchObject({ state: State.RUNNING })
       expect(reverted.bootId).not.toBe(bootId)
+      generations.push(generationId(host))
       await goesOnFrom(host, end, last)
       expect(await bytes(host)).toEqual([1, 0])
     }
+    expect(generations).not.toContain(undefined)
+    expect(new Set(generations).size).toBe(3)
     await expect(host.suspend()).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'snapshot one: has memory, which stays with the instance, want it removed',
@@ -133,7 +152,8 @@ describe('a snapshot with memory', { timeout: TIMEOUT_MS }, () => {
 
   it('is undone where a step fails, and the guest goes on with each byte once', async () => {
     const host = new CountingMachines()
-    await host.make()
+    await host.make('web', { board: { generationId: true } })
+    const generation = generationId(host)
     for (const step of EXPORT) {
       host.atStep = async (_, at) => {
         if (at === step) throw new AgentError('UNAVAILABLE', 'asked for')
@@ -160,6 +180,7 @@ describe('a snapshot with memory', { timeout: TIMEOUT_MS }, () => {
       ).toEqual(before.map(({ active, id }) => [id, active]))
       host.atStep = async () => {}
       await host.again()
+      expect(generationId(host), step).toBe(generation)
     }
     await host.revert()
     await host.counted('web', 10)
