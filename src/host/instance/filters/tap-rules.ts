@@ -36,32 +36,39 @@ export interface FilteredTap {
 export function rulesOf({ table, interfaceName, card }: FilteredTap): Ruleset {
   const chain = { family: FAMILY, table, name: CHAIN }
   const hook = { type: 'filter', hook: 'ingress', dev: interfaceName, prio: 0, policy: 'accept' }
-  const rules = frameRules(card).map((expr) => ({
-    add: { rule: { family: FAMILY, table, chain: CHAIN, expr } },
-  }))
+  const agent = { family: FAMILY, table, name: AGENT_CHAIN }
+  const isAgentOnly = card.filters?.includes('agent-only') ?? false
+  const ruleIn = (chain: string) => (expr: Rule) => ({
+    add: { rule: { family: FAMILY, table, chain, expr } },
+  })
   return {
     nftables: [
       ...withoutTable(table).nftables,
       { add: { table: { family: FAMILY, name: table } } },
       { add: { chain: { ...chain, ...hook } } },
-      ...rules,
+      ...(isAgentOnly ? [{ add: { chain: agent } }, ...agentRules().map(ruleIn(AGENT_CHAIN))] : []),
+      ...frameRules(card).map(ruleIn(CHAIN)),
     ],
   }
 }
 
 const FAMILY = 'netdev'
 const CHAIN = 'from-guest'
+/** Returns to the first one with what the guest's agent may send. */
+const AGENT_CHAIN = 'from-agent'
 
 /** What a rule matches, and what becomes of it. */
 type Rule = readonly Json[]
 
 const DROP: Json = { drop: null }
 const ACCEPT: Json = { accept: null }
+const RETURN: Json = { return: null }
 
 function frameRules({ mac, filters = [], addresses = [] }: FilteredTap['card']): readonly Rule[] {
   const has = (name: NetworkFilter) => filters.includes(name)
   const own = ownAddresses(mac, addresses)
   return [
+    ...(has('agent-only') ? [[{ jump: { target: AGENT_CHAIN } }]] : []),
     ...(has('no-mac-spoofing') ? [[isNot('ether', 'saddr', mac), DROP]] : []),
     // Other protocols, and frames of a VLAN, can carry packets that the rules below do not look into.
     ...(has('no-ip-spoofing') || has('no-arp-spoofing')
@@ -69,7 +76,6 @@ function frameRules({ mac, filters = [], addresses = [] }: FilteredTap['card']):
       : []),
     ...(has('no-arp-spoofing') ? [...arpRules(mac, own), ...neighbourRules(own)] : []),
     ...(has('no-ip-spoofing') ? packetRules(own) : []),
-    ...(has('agent-only') ? agentRules() : []),
   ]
 }
 
@@ -79,8 +85,8 @@ function agentRules(): readonly Rule[] {
   const flags = { '&': [{ payload: { protocol: 'tcp', field: 'flags' } }, SYN_OR_ACK] }
   const isNoCall = { match: { op: '!=', left: flags, right: SYN } }
   return [
-    [isIpv6, is('icmpv6', 'type', anyOf([ICMPV6.ask, ICMPV6.tell])), ACCEPT],
-    [isIpv6, is('tcp', 'sport', AGENT_PORT), isNoCall, ACCEPT],
+    [isIpv6, is('icmpv6', 'type', anyOf([ICMPV6.ask, ICMPV6.tell])), RETURN],
+    [isIpv6, is('tcp', 'sport', AGENT_PORT), isNoCall, RETURN],
     [DROP],
   ]
 }

@@ -88,16 +88,21 @@ export function agentFramesOf(): readonly (readonly [name: string, frame: Buffer
   ]
 }
 
+/** An answer from the agent's port and another's address. */
+export function agentOfAnother(): readonly [name: string, frame: Buffer] {
+  return ['an answer of another', ether(0x86dd, tcp6(1024, FLAGS.ack, OTHER.link))]
+}
+
 /** Of TCP (RFC 9293). */
 const FLAGS = { syn: 0x02, reset: 0x04, ack: 0x10 } as const
 
-function tcp6(port: number, flags: number): Buffer {
+function tcp6(port: number, flags: number, from: string = OWN.link): Buffer {
   const header = Buffer.alloc(20)
   header.writeUInt16BE(port, 0)
   header.writeUInt16BE(2000, 2)
   header.writeUInt8(5 << 4, 12)
   header.writeUInt8(flags, 13)
-  return ipv6(OWN.link, 6, header)
+  return ipv6(from, 6, header)
 }
 
 /** To all. */

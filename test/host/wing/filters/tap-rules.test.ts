@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { rulesOf, tableOf, withoutTable } from '../../../../src/host/instance/filters/tap-rules.ts'
 import type { NetworkFilter } from '../../../../src/host/spec/spec.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../../support/host/network-namespace.ts'
-import { agentFramesOf, framesOf, OWN } from './frames.ts'
+import { agentFramesOf, agentOfAnother, framesOf, OWN } from './frames.ts'
 
 /**
  * Writes the frames of stdin, one a line, into the tap of its first argument. Before that it gives nft its third argument,
@@ -100,10 +100,20 @@ describe('the filters of a tap', () => {
     expect(tables()).toEqual(['table netdev others', 'table bridge others', `table netdev ${table}`])
   })
 
-  it('let the agent alone answer, and begin nothing', () => {
-    const frames = agentFramesOf()
-    const wanted = frames.filter(([, , passes]) => passes)
-    expect(reached(['agent-only'], '0', frames)).toEqual(wanted.map(([name]) => name))
+  it.each([{ others: [] }, { others: ['ip'] }, { others: ['mac', 'ip', 'arp'] }] as const)(
+    'let the agent alone answer, and begin nothing, also beside $others',
+    ({ others }) => {
+      const frames = agentFramesOf()
+      const wanted = frames.filter(([, , passes]) => passes)
+      const filters = [...others.map((kind) => NAMES[kind]), 'agent-only'] as const
+      expect(reached(filters, '0', frames)).toEqual(wanted.map(([name]) => name))
+    },
+  )
+
+  it('keep back what the agent says as another', () => {
+    const frames = [...agentFramesOf().slice(0, 1), agentOfAnother()]
+    expect(reached(['agent-only'], '0', frames)).toHaveLength(2)
+    expect(reached(['no-ip-spoofing', 'agent-only'], '0', frames)).toHaveLength(1)
   })
 
   it('take themselves away, also twice, and leave the tables of others', () => {
