@@ -14,7 +14,8 @@ export interface Secrets {
   file(tenant: string, uuid: string): Promise<string>
 }
 
-export const MAX_SECRET_BYTES = 4096
+/** Enough for a certificate and a key of RSA-4096, and some that sign it. */
+export const MAX_SECRET_BYTES = 16_384
 /** Of a tenant. */
 const MAX_SECRETS = 1024
 

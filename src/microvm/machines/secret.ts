@@ -6,7 +6,7 @@ import { UsageError } from '../command-line/usage-error.mjs'
 import { argument, type MachineContext, print, printJson, timeoutMs } from './command.ts'
 
 /** As the daemon's (src/host/secrets/secrets.ts). */
-const MAX_SECRET_BYTES = 4096
+const MAX_SECRET_BYTES = 16_384
 
 /** Sets, lists or removes secrets. The value comes from a file or stdin, because others can read a command line. */
 export async function run(context: MachineContext): Promise<undefined> {

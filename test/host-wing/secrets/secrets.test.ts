@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { MAX_SECRET_BYTES, openSecrets } from '../../../src/host/secrets/secrets.ts'
@@ -49,12 +49,19 @@ describe('secrets', () => {
     })
   })
 
+  it('have room for a certificate and a key of RSA-4096', async () => {
+    const secrets = await openSecrets(join(temporaryFolder(), 'secrets'))
+    const pem = Buffer.alloc(5069, 'x')
+    await secrets.set('', UUID, pem)
+    expect(readFileSync(await secrets.file('', UUID))).toEqual(pem)
+  })
+
   it('are refused without a word of what was given', async () => {
     const secrets = await openSecrets(join(temporaryFolder(), 'secrets'))
     for (const wrong of ['hunter2', '../../etc/passwd', 'h'.repeat(36), ''])
       await expect(secrets.set('', wrong, value)).rejects.toMatchObject({ message: 'uuid: not a UUID' })
     for (const length of [0, MAX_SECRET_BYTES + 1]) {
-      const message = `value: ${length} bytes, want 1 to 4096`
+      const message = `value: ${length} bytes, want 1 to 16384`
       await expect(secrets.set('', UUID, Buffer.alloc(length, 'x'))).rejects.toMatchObject({ message })
     }
   })

@@ -12,7 +12,7 @@ export const protobufFileName = "microvm/instance/v1/secret.proto";
 
 export interface SetSecretRequest {
   uuid: string;
-  /** 1 to 4096 bytes, as they are. */
+  /** 1 to 16384 bytes, as they are. */
   value: Uint8Array;
   /** Whose machines may use it. A call on a tenant's socket need not set it. */
   tenant: string;
