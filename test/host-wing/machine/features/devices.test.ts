@@ -274,6 +274,11 @@ describe('generationId', () => {
     const text = 'generationId: machine microvm has no vmgenid'
     expect(refusal({ machine: 'microvm', generationId: true })).toBe(text)
   })
+
+  it('needs ACPI', () => {
+    const text = 'generationId: the guest finds vmgenid by ACPI, want system.acpi true'
+    expect(refusal({ system: { acpi: false }, generationId: true })).toBe(text)
+  })
 })
 
 describe('channel', () => {

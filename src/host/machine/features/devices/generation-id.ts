@@ -11,6 +11,7 @@ export const generationId = feature({
   expand: (draft, wish, { at }) => {
     if (!isOn(wish)) return draft
     if (!hasPci(draft)) refuse(at, 'machine microvm has no vmgenid')
+    if (!draft.board.acpi) refuse(at, 'the guest finds vmgenid by ACPI, want system.acpi true')
     // Its id is of a run, and not of the machine.
     const device = { kind: 'generation-id', model: 'vmgenid', properties: {}, from: at }
     return withParts(draft, [{ key: 'generation0', device }])
