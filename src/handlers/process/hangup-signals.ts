@@ -129,22 +129,22 @@ export class HangupSignals {
   }
 
   /** Waits until the signal is due, unless a caller comes. */
-  async #wait({ os }: HangupContext, held: Held, signal: number, ms: number): Promise<void> {
-    const { parts, process, replaced } = held
+  async #wait(on: HangupContext, held: Held, signal: number, ms: number): Promise<void> {
+    const { os } = on
     if (held.isReplaced) return
     const dueNs = os.clock.boottimeNs() + BigInt(Math.ceil(ms)) * 1_000_000n
-    parts.record.saveHangup(process.key, HangupState.fromPartial({ signal, dueNs }))
+    saveOrLog(on, held, { signal, dueNs })
     const stop = new AbortController()
     const elapsed = os.clock.sleep(Math.ceil(ms), stop.signal).catch(() => {})
-    await Promise.race([elapsed, replaced])
+    await Promise.race([elapsed, held.replaced])
     stop.abort()
   }
 
   /** A death of the agent meanwhile may send the signal twice. */
   async #send(on: HangupContext, held: Held, signal: number): Promise<void> {
-    const { parts, execId, process } = held
+    const { parts, execId } = held
     await signalProcess(on, { containerId: parts.record.id, execId, signal }, NO_CALLER)
-    parts.record.saveHangup(process.key, HangupState.fromPartial({ signal, sent: true }))
+    saveOrLog(on, held, { signal, sent: true })
     this.#forgetAtEnd(on, held)
   }
 
@@ -173,5 +173,20 @@ export class HangupSignals {
 
   #release({ process, isReplaced }: Held): void {
     if (!isReplaced) this.#replace.delete(process)
+  }
+}
+
+/** The signal is sent also when its record cannot be written, as in a full state folder. */
+function saveOrLog(
+  { log }: HangupContext,
+  { parts, execId, process }: Held,
+  hangup: Partial<HangupState>,
+): void {
+  try {
+    parts.record.saveHangup(process.key, HangupState.fromPartial(hangup))
+  } catch (failure) {
+    log.warn('hang-up not recorded', {
+      ...{ containerId: parts.record.id, execId, error: messageOf(failure) },
+    })
   }
 }

@@ -66,6 +66,27 @@ describe('SignalOnHangup', () => {
       .toMatchObject([{ message: 'process not forgotten', fields: { containerId: 'c1', execId: 'e1' } }])
   })
 
+  it('signals and forgets the process of a lost caller although nothing can be recorded', async () => {
+    const { caller, end, lines, os, sent, state, status, waiting } = await withWaitingCall({ ms: 5000 })
+    state.beforeChange = (path) => {
+      throw kernelError('write', path, 'ENOSPC')
+    }
+    caller.abort(cancelled())
+    await settled()
+    os.clock.advance(4999)
+    expect([await isPending(waiting), sent()]).toEqual([true, []])
+    os.clock.advance(1)
+    await expect(waiting).rejects.toMatchObject({ code: 'CANCELLED' })
+    expect(sent()).toEqual([[1002, SIGHUP]])
+    const line = { message: 'hang-up not recorded', fields: { containerId: 'c1', execId: 'e1' } }
+    expect(lines).toMatchObject([line, line])
+    state.beforeChange = () => {}
+    end()
+    await expect
+      .poll(() => status().catch(({ message }) => message))
+      .toBe('Process not found: invalid exec id')
+  })
+
   it('leaves the process alone at a deadline, because its caller still exists', async () => {
     const { caller, sent, waiting } = await withWaitingCall()
     caller.abort(deadlineExceeded())
