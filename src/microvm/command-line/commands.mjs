@@ -275,7 +275,10 @@ export const MACHINE_COMMANDS = [
       { name: 'saved', summary: 'the machine of the next cold boot' },
       { name: 'desired', summary: 'the machine that the running one is to be' },
       { name: 'current', summary: 'the machine that runs' },
-      { name: 'timeline', summary: 'its last suspends, resumes and clones, step by step' },
+      {
+        name: 'timeline',
+        summary: 'its last suspends, resumes, clones, snapshots and reverts, step by step',
+      },
       ...ASKS,
     ],
     arguments: [KEY],

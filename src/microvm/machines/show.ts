@@ -96,7 +96,10 @@ const STEP_COLUMNS: readonly Column<OperationStep>[] = [
 async function printTimeline(context: MachineContext, instance: Instance): Promise<undefined> {
   const { operations, properties } = instance
   if (operations.length === 0 && !context.values.has('json'))
-    await print(context, `${plainText(properties?.key ?? '')}: no suspend, resume or clone\n`)
+    await print(
+      context,
+      `${plainText(properties?.key ?? '')}: no suspend, resume, clone, snapshot or revert\n`,
+    )
   for (const operation of operations) {
     if (context.values.has('json')) {
       const type = describedMessage('microvm.instance.v1.Operation')

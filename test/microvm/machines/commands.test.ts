@@ -122,7 +122,9 @@ describe('the commands for machines of a daemon', () => {
 
   it('inspect shows the timelines of operations, of which a mock has none', async () => {
     await ensure()
-    expect(await run('inspect', '--timeline', 'web')).toEqual(done('web: no suspend, resume or clone\n'))
+    expect(await run('inspect', '--timeline', 'web')).toEqual(
+      done('web: no suspend, resume, clone, snapshot or revert\n'),
+    )
     expect(await run('inspect', '--timeline', '--json', 'web')).toEqual(done(''))
   })
 

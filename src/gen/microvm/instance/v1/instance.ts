@@ -573,7 +573,10 @@ export interface Instance {
    * interfaces and the sockets.
    */
   runValues: { [key: string]: string };
-  /** The last suspends, resumes and clones, the oldest first. A list of instances leaves them out. */
+  /**
+   * The last suspends, resumes, clones, snapshots with memory and reverts to them, the oldest first. A list of instances
+   * leaves them out.
+   */
   operations: Operation[];
   /** Name of the saved machine or the template that it was made of. */
   madeOf: string;
@@ -594,9 +597,9 @@ export interface Instance_RunValuesEntry {
   value: string;
 }
 
-/** A suspend, resume or clone. */
+/** A suspend, resume or clone, a snapshot with memory, or a revert to one. */
 export interface Operation {
-  /** `suspend`, `resume` or `clone`. */
+  /** `suspend`, `resume`, `clone`, `snapshot` or `revert`. */
   kind: string;
   /** Milliseconds since 1970. */
   startedMs: bigint;
