@@ -66,6 +66,8 @@ export async function diskByNbd(
     if (server.exitCode !== null) throw new Error(`qemu-nbd ended with status ${server.exitCode}`)
     await sleep(50)
   }
+  // Another process may have taken the port.
+  if (server.exitCode !== null) throw new Error(`qemu-nbd ended with status ${server.exitCode}`)
   return { port, close: () => endChild(server, 'SIGKILL') }
 }
 
@@ -80,7 +82,9 @@ export async function expiredNbd({
   const secureContext = createSecureContext({ ...(cert && { cert }), ...(key && { key }) })
   const server = createServer((socket) => {
     socket.on('error', () => {})
-    void answer(socket, () => new TLSSocket(socket, { isServer: true, secureContext }).on('error', () => {}))
+    const begin = () => new TLSSocket(socket, { isServer: true, secureContext }).on('error', () => {})
+    // The client may leave before it.
+    answer(socket, begin).catch(() => {})
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
