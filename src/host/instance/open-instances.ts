@@ -46,6 +46,7 @@ import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
+import { SavedRoom } from './record/saved-room.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
 import { type SavedCalls, savedCalls } from './saved-calls.ts'
@@ -121,8 +122,9 @@ class HostInstances implements Instances {
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
     this.#changes = changes
+    const room = new SavedRoom(parts.moves, parts.quotas)
     const calls = snapshotCalls((key, caller) => this.#takenIn(key, caller), {
-      ...{ moves: parts.moves, quotas: parts.quotas },
+      ...{ moves: parts.moves, room },
       provide: ({ context: { folder } }, record) =>
         provideStart(parts.machines, record, { folder, isColdBoot: false }),
     })
@@ -134,7 +136,7 @@ class HostInstances implements Instances {
       moves: parts.moves,
       find: (key) => this.#instances.get(key),
       takenIn: (key, caller) => this.#takenIn(key, caller),
-      ...{ add: (record) => this.#addSaved(record), quotas: parts.quotas },
+      ...{ add: (record) => this.#addSaved(record), room },
     })
     this.clone = this.#saved.clone
     this.suspend = this.#saved.suspend

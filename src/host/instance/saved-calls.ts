@@ -16,8 +16,7 @@ import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
 import { type Moves, TEMPLATE_NAME } from './moves.ts'
-import type { Quotas } from './record/quota.ts'
-import { checkRoom } from './snapshots/snapshot-calls.ts'
+import type { SavedRoom } from './record/saved-room.ts'
 
 interface SavedHost {
   readonly moves: Moves | undefined
@@ -25,7 +24,7 @@ interface SavedHost {
   /** The instance that the caller may see. */
   readonly takenIn: (key: string, caller: Caller) => Promise<MachineInstance>
   readonly add: (record: InstanceRecord) => MachineInstance
-  readonly quotas: Quotas | undefined
+  readonly room: SavedRoom
 }
 
 export interface SavedCalls extends Pick<Instances, 'clone' | 'suspend' | 'listSaved' | 'deleteSaved'> {
@@ -101,8 +100,8 @@ export function savedCalls(host: SavedHost): SavedCalls {
       }
       const instance = await host.takenIn(request.key, caller)
       const saved = await instance.change(async () => {
-        if (request.folder === '') await checkRoom(instance, moves(), host.quotas)
-        return await moves().suspend(instance, request, caller)
+        const suspend = () => moves().suspend(instance, request, caller)
+        return await (request.folder === '' ? host.room.within(instance, suspend) : suspend())
       }, caller.signal)
       return seenBy(saved, caller)
     },

@@ -55,17 +55,14 @@ export function keptMachines(
 ): readonly SavedUse[] {
   return [...instances].flatMap(({ record: { properties, snapshots } }) =>
     snapshots.flatMap(({ memory, specification }) =>
-      memory
-        ? [
-            {
-              tenant: properties?.tenant ?? '',
-              resumedAs: '',
-              sizeBytes: BigInt(memoryOf(specification)) * 2n ** 20n,
-            },
-          ]
-        : [],
+      memory ? [savedUse(properties?.tenant, specification)] : [],
     ),
   )
+}
+
+/** A machine of a specification, as it counts when it is saved. */
+export function savedUse(tenant = '', specification: Specification | undefined): SavedUse {
+  return { tenant, resumedAs: '', sizeBytes: BigInt(memoryOf(specification)) * 2n ** 20n }
 }
 
 /** The same for the machine of `next` as one more saved machine, which may take as much as its memory. */

@@ -6,7 +6,7 @@ import { describeInstance } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
 import type { Moves } from '../moves.ts'
-import { checkSavedQuota, keptMachines, type Quotas } from '../record/quota.ts'
+import type { SavedRoom } from '../record/saved-room.ts'
 import { layerPath } from './layers.ts'
 import { STAT_BLOCK, usedByMemory } from './memory-folder.ts'
 import { dropLayers, removeSnapshot } from './merge-layers.ts'
@@ -21,13 +21,13 @@ interface SnapshotHost {
   readonly provide: Provide
   /** Without them no memory is kept. */
   readonly moves: Moves | undefined
-  readonly quotas: Quotas | undefined
+  readonly room: SavedRoom
 }
 
 /** What is asked about snapshots; `find` gives the instance that the caller may see. */
 export function snapshotCalls(
   find: (key: string, caller: Caller) => Promise<MachineInstance>,
-  { moves, provide, quotas }: SnapshotHost,
+  { moves, provide, room }: SnapshotHost,
 ): SnapshotCalls {
   const change = async <T>(
     key: string,
@@ -47,11 +47,12 @@ export function snapshotCalls(
   return {
     snapshot: (request, caller) =>
       change(request.key, caller, async (instance) => {
-        if (request.memory) await checkRoom(instance, moves, quotas)
-        const snapshot = await takeSnapshot(instance, request, { caller, moves, provide }).catch((error) => {
-          mergeLater(instance)
-          throw error
-        })
+        const take = () =>
+          takeSnapshot(instance, request, { caller, moves, provide }).catch((error) => {
+            mergeLater(instance)
+            throw error
+          })
+        const snapshot = await (request.memory ? room.within(instance, take) : take())
         return await answerOf(instance, snapshot, areFilesHidden(instance.record, caller))
       }),
     snapshots: async (key, caller) => {
@@ -78,19 +79,6 @@ export function snapshotCalls(
       return { stillUs: BigInt(await change(request.key, caller, remove)) }
     },
   }
-}
-
-/** Throws RESOURCE_EXHAUSTED when the instance's tenant would have more than its quota with one more saved machine. */
-export async function checkRoom(
-  instance: MachineInstance,
-  moves: Moves | undefined,
-  quotas: Quotas = new Map(),
-): Promise<void> {
-  const { record } = instance
-  const tenant = record.properties?.tenant ?? ''
-  if (!quotas.has(tenant)) return
-  const saved = (await moves?.list(tenant)) ?? []
-  checkSavedQuota(quotas, record, [...saved, ...keptMachines(instance.all())])
 }
 
 /** What a document's names are on this host, its tenant need not know. */
