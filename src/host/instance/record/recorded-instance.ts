@@ -94,7 +94,8 @@ export class RecordedInstance {
 
   /**
    * As {@link commit}, for what has happened already, and for what must go on when the registry cannot be written, such as
-   * the end of a machine while the disk is full. Then the record is ahead of the registry until the next commit.
+   * the end of a machine while the disk is full. Then the record is ahead of the registry until the next commit; what no row can have
+   * is left out.
    */
   async note(change: RecordedChange): Promise<void> {
     try {
@@ -102,7 +103,8 @@ export class RecordedInstance {
     } catch (error) {
       const { text, kind } = change
       this.#log.warn('instance not recorded', { text, error: messageOf(error) })
-      this.#record = { ...this.#record, ...change.set }
+      const ahead = { ...this.#record, ...change.set }
+      if (this.#canBeWritten(ahead)) this.#record = ahead
       this.#announce(this.#record.sequence, kind, text)
     }
   }
@@ -115,6 +117,15 @@ export class RecordedInstance {
     await this.#registry.commit(gone, { frees: true })
     this.#steps.clear()
     this.#announce(sequence, 'removed', 'the instance was removed')
+  }
+
+  #canBeWritten(record: InstanceRecord): boolean {
+    try {
+      recordRow(this.key, record)
+      return true
+    } catch {
+      return false
+    }
   }
 
   #announce(sequence: bigint, kind: string, text: string): void {

@@ -4,6 +4,8 @@ import type { Operation, OperationStep } from '../../../gen/microvm/instance/v1/
 const MOST_OPERATIONS = 8
 const MOST_STEPS = 64
 const MOST_TEXT = 300
+/** Of a word of the guest. */
+const MOST_WORD = 64
 
 /** When a guest stood still and its callers waited, in milliseconds since 1970; 0 where that did not begin. */
 export interface StandingSince {
@@ -51,16 +53,18 @@ export class Timeline {
     if (name === 'detach') this.#detached ??= now
   }
 
-  /** Steps that have just ended, one after the other, below the present one. */
+  /** Steps that have just ended, one after the other, below the present one. None takes longer than the operation until now. */
   guest(steps: readonly GuestStep[]): void {
-    const whole = steps.reduce((sum, { durationMs }) => sum + Number(durationMs), 0)
-    let at = Math.max(0, this.#now() - whole)
-    const own = steps.map(({ durationMs, name, state }) => {
-      const step = { name, guest: true, startUs: us(at), durationUs: durationMs * 1000n, state }
-      at += Number(durationMs)
-      return step
-    })
-    this.#steps.push(...own.slice(0, MOST_STEPS - this.#steps.length))
+    const now = this.#now()
+    const own = steps
+      .slice(0, MOST_STEPS - this.#steps.length)
+      .map((step) => ({ ...step, ms: Math.min(Number(step.durationMs), now) }))
+    let at = Math.max(0, now - own.reduce((sum, { ms }) => sum + ms, 0))
+    for (const { ms, name, state } of own) {
+      const words = { name: name.slice(0, MOST_WORD), state: state.slice(0, MOST_WORD) }
+      this.#steps.push({ ...words, guest: true, startUs: us(at), durationUs: us(ms) })
+      at += ms
+    }
   }
 
   /** By QEMU's events. */
