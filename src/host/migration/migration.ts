@@ -14,7 +14,7 @@ import type { AtStep } from './faults.ts'
 import { type Keepers, openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
 import { MoveFigures } from './move-figures.ts'
-import { openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
+import { isNewClone, openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
 import {
   checkRemovable,
   describeSaved,
@@ -254,7 +254,7 @@ async function settle(instance: MachineInstance, log: Logger): Promise<boolean> 
   await settleReplugs(instance)
   void settleRepair(instance).catch((error) => {
     log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) })
-    if (!recorded.record.madeByClone) return
+    if (!isNewClone(instance)) return
     // It may be the same as others; one that was stopped meanwhile boots anew.
     const removed = instance.change(async () => {
       if (context.machine === machine) await instance.finishRemoval()

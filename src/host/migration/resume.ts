@@ -269,15 +269,27 @@ export async function resume(
   await repairOrRemove(instance)
 }
 
-/** Tells the guest that it was restored. A clone that is not ready is removed: it may be the same as others. To be called in a change. */
+/**
+ * Tells the guest that it was restored. A clone that was never ready is removed: it may be the same as others. To be called in a
+ * change.
+ */
 export async function repairOrRemove(instance: MachineInstance): Promise<void> {
   try {
     await settleRepair(instance)
   } catch (error) {
-    if (instance.record.madeByClone) await instance.finishRemoval()
+    if (isNewClone(instance)) await instance.finishRemoval()
     throw error
   }
 }
+
+/** Whether it is a clone whose guest was never ready. */
+export function isNewClone({ recorded }: Pick<MachineInstance, 'recorded'>): boolean {
+  const isOfClone = ({ step, words: [of] }: StepRecord) => step === 'repair' && of !== AFTER_REVERT
+  return recorded.record.madeByClone && recorded.steps.some(isOfClone)
+}
+
+/** First word of the step of a guest that is to be told of a revert. */
+const AFTER_REVERT = 'revert'
 
 /** The machine runs, and is no saved one any more. */
 export async function commitResume(
@@ -288,8 +300,9 @@ export async function commitResume(
 ): Promise<void> {
   const { recorded } = instance
   const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone' || step === 'revert')
+  const after = drop.some(({ step }) => step === 'revert') ? AFTER_REVERT : ''
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
-  const add = words === undefined ? [] : [recorded.step('repair', ['', words, ...[...macs].flat()])]
+  const add = words === undefined ? [] : [recorded.step('repair', [after, words, ...[...macs].flat()])]
   const { operations } = recorded.record
   const operation = instance.recorded.timeline?.operation()
   await recorded.commit({
@@ -322,8 +335,8 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
       })
     } catch (error) {
       if (!(error instanceof AgentError)) throw error
-      // It has told that it fails; otherwise it is told again by the next call, or the next daemon. A clone is removed.
-      if (error.code === 'FAILED_PRECONDITION' && !recorded.record.madeByClone) await told()
+      // It has told that it fails; otherwise it is told again by the next call, or the next daemon. A new clone is removed.
+      if (error.code === 'FAILED_PRECONDITION' && !isNewClone(instance)) await told()
       throw new AgentError(error.code, `instance ${instance.key}: ${error.message}`, { cause: error })
     }
     await connectTaps(instance)

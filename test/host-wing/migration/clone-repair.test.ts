@@ -2,10 +2,12 @@ import type { Server } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
 import { GetResumeResponse } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import {
+  ChangeStateRequest_Change as Change,
   CloneInstanceRequest,
   EnsureInstanceRequest,
   type Instance,
   type Operation,
+  SnapshotRequest,
   SuspendInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
@@ -102,6 +104,30 @@ describe('a clone that is asked for again', () => {
       error: expect.objectContaining({ message: expect.stringMatching(/its guest runs and is not ready/) }),
       keys: [],
     })
+  })
+})
+
+describe('a clone that goes back to a snapshot with memory', () => {
+  it('stays where its guest is not ready, however often it is told', async () => {
+    let outcome: 'ready' | 'failed' = 'ready'
+    const { wing, instances } = await saved(() => outcome)
+    await clone(instances)
+    const request = { key: 'c', name: 'one', memory: true }
+    await instances.snapshot(SnapshotRequest.fromPartial(request), ADMIN)
+    await instances.changeState({ key: 'c', change: Change.KILL, graceMs: 0 }, ADMIN)
+    wing.atStep = async () => {}
+    // Its tap has gone with its QEMU.
+    wing.links.clear()
+    outcome = 'failed'
+    const call = { ...ADMIN, callKey: '/again' }
+    const revert = (isRepeated: boolean) =>
+      instances.revert({ key: 'c', name: 'one' }, async () => {}, { ...call, isRepeated })
+    await expect(revert(false)).rejects.toThrow('its guest runs and is not ready')
+    for (const again of [() => revert(true), () => clone(instances)]) {
+      await again().catch(() => {})
+      expect(instances.list(ADMIN).map(({ properties }) => properties?.key)).toEqual(['c'])
+    }
+    expect(wing.holders.qemu.isRunning).toBe(true)
   })
 })
 

@@ -278,7 +278,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   memory: { isKept: true, make: async () => {}, undo: async () => {} },
   /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */
   replug: { make: async () => {}, undo: async () => {} },
-  /** The guest is to be told that it was restored: words are an empty one, and an encoded ResumedRequest in base64. */
+  /** The guest is to be told of its restore: words are `revert` or empty, a ResumedRequest in base64, and pairs of a clone's addresses. */
   repair: { make: async () => {}, undo: async () => {} },
 }
 
