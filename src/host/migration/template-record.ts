@@ -80,8 +80,10 @@ export function fileDigests(): (path: string) => Promise<string> {
 const MOST_DIGESTS = 1000
 
 export interface TemplateRecords {
-  /** Those that there are, the one that was used longest ago first. What cannot be read is none. */
+  /** Those that can be read, the one that was used longest ago first. */
   list(): Promise<readonly TemplateRecord[]>
+  /** The names of all, also of those that cannot be read. */
+  names(): Promise<readonly string[]>
   write(record: TemplateRecord): Promise<void>
   /** Notes that a clone was made. */
   used(name: string): Promise<void>
@@ -91,13 +93,21 @@ export interface TemplateRecords {
 /** The records in a folder, one file each. */
 export function templateRecords(folder: string): TemplateRecords {
   const pathOfRecord = (name: string) => join(folder, `${name}.json`)
+  const names = async () => {
+    const files = await readdir(folder).catch((error) => {
+      if (errnoOf(error) !== 'ENOENT') throw fileError(folder, error)
+      return []
+    })
+    return files.flatMap((file) => {
+      const [name = '', rest] = file.split('.json')
+      return rest === '' && TEMPLATE_NAME.test(name) ? [name] : []
+    })
+  }
   return {
+    names,
     list: async () => {
-      const names = await readdir(folder).catch(() => [])
-      const found = names.map(async (file) => {
-        const [name = '', rest] = file.split('.json')
-        if (rest !== '' || !TEMPLATE_NAME.test(name)) return []
-        const path = join(folder, file)
+      const found = (await names()).map(async (name) => {
+        const path = pathOfRecord(name)
         try {
           const { mtimeMs } = await stat(path)
           const { version, place, createdMs, specification } = JSON.parse(await readFile(path, 'utf8'))
@@ -105,7 +115,6 @@ export function templateRecords(folder: string): TemplateRecords {
           const bytes = Buffer.from(String(specification), 'base64')
           return [{ mtimeMs, record: { name, place, createdMs, specification: Specification.decode(bytes) } }]
         } catch {
-          // The saved machine of such a record is removed with it.
           return []
         }
       })

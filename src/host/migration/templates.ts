@@ -3,9 +3,11 @@ import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { SerialQueue } from '../../base/serial-queue.ts'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
+  type Instance,
   type SavedMachine,
   type Specification,
   SuspendInstanceRequest,
@@ -66,6 +68,8 @@ class HostTemplates implements Templates {
   readonly #failures = new Map<string, { readonly record: TemplateRecord; readonly text: string }>()
   /** How many clones are being made of each. */
   readonly #uses = new Map<string, number>()
+  /** In which templates are removed, so that no two remove the same one. */
+  readonly #removals = new SerialQueue()
   readonly #recovered: Promise<void>
   #isClosed = false
 
@@ -86,13 +90,16 @@ class HostTemplates implements Templates {
     const { name } = found
     const known = (await this.list()).find((each) => each.name === name && each.failure === '')
     if (known !== undefined) return known
-    const record = { ...found, createdMs: Date.now() }
-    await this.#makeRoom()
     const begun = this.#makings.get(name)
     // Another call may have begun meanwhile.
-    if (begun !== undefined) return described(record, { step: begun.step })
+    if (begun !== undefined) return described(begun.record, { step: begun.step })
+    const record = { ...found, createdMs: Date.now() }
     const making: Making = { record, step: 'boot' }
     this.#makings.set(name, making)
+    await this.#inTurn(() => this.#makeRoom()).catch((error) => {
+      this.#makings.delete(name)
+      throw error
+    })
     this.#failures.delete(name)
     void this.#make(making).finally(() => this.#makings.delete(name))
     return described(record, { step: making.step })
@@ -100,14 +107,16 @@ class HostTemplates implements Templates {
 
   async list(): Promise<readonly Template[]> {
     await this.#recovered
-    const saved = await this.#saved()
+    // Before the files are read: what is saved meanwhile is still told as being made.
+    const begun = new Set(this.#makings.keys())
     const makings = [...this.#makings.values()].map(({ record, step }) => described(record, { step }))
-    const failures = [...this.#failures.values()].map(({ record, text: failure }) =>
-      described(record, { failure }),
+    const failures = [...this.#failures].flatMap(([name, { record, text: failure }]) =>
+      begun.has(name) ? [] : [described(record, { failure })],
     )
+    const saved = await this.#saved()
     const ready = (await this.#records.list()).flatMap((record) => {
       const machine = saved.get(record.name)
-      if (machine === undefined || this.#makings.has(record.name)) return []
+      if (machine === undefined || begun.has(record.name)) return []
       return [described(record, { sizeBytes: machine.sizeBytes, clones: this.#clonesOf(record.name) })]
     })
     return [...ready, ...makings, ...failures].sort((a, b) => (a.name < b.name ? -1 : 1))
@@ -119,9 +128,11 @@ class HostTemplates implements Templates {
     this.#failures.delete(name)
     if (found.failure !== '') return
     const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `template ${name}: ${text}`)
-    if (this.#makings.has(name)) throw fail('being made, want it ready')
-    if (this.#isUsed(name)) throw fail('a clone of it is being made, want it once that runs')
-    await this.#forget(name)
+    await this.#inTurn(async () => {
+      if (this.#makings.has(name)) throw fail('being made, want it ready')
+      if (this.#isUsed(name)) throw fail('a clone of it is being made, want it once that runs')
+      await this.#forget(name)
+    })
   }
 
   async clone<Result>(name: string, make: () => Promise<Result>): Promise<Result> {
@@ -130,13 +141,18 @@ class HostTemplates implements Templates {
     const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `template ${name}: ${text}`)
     if (making !== undefined) throw fail(`being made: step ${making.step}, want it ready`)
     this.#uses.set(name, (this.#uses.get(name) ?? 0) + 1)
+    let failure: unknown
     try {
       const made = await make()
       await this.#records.used(name).catch(() => {})
       return made
+    } catch (error) {
+      failure = error
+      throw error
     } finally {
       this.#uses.set(name, (this.#uses.get(name) ?? 1) - 1)
       if (!this.#isUsed(name)) this.#uses.delete(name)
+      if (failure !== undefined) await this.#forgetDamaged(name, failure)
     }
   }
 
@@ -167,7 +183,7 @@ class HostTemplates implements Templates {
       making.step = 'save'
       const request = { key: name, name, withoutAgent: answers !== undefined }
       await instances.suspend(SuspendInstanceRequest.fromPartial(request), caller)
-      await this.#removeReplaced(making.record)
+      await this.#inTurn(() => this.#removeReplaced(making.record))
       log.info('template made', { template: name })
     } catch (error) {
       if (this.#isClosed) return
@@ -177,10 +193,12 @@ class HostTemplates implements Templates {
       const [oldest = ''] = this.#failures.keys()
       if (this.#failures.size > MOST_FAILURES) this.#failures.delete(oldest)
       await this.#removeInstance(name)
-      await this.#forget(name).catch((failure) =>
-        log.warn('template not removed', { template: name, error: messageOf(failure) }),
-      )
+      await this.#inTurn(() => this.#isForgotten(name))
     }
+  }
+
+  async #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
+    return await this.#removals.run(work, neverAborted)
   }
 
   get #itemPath(): string {
@@ -194,7 +212,8 @@ class HostTemplates implements Templates {
 
   async #saved(): Promise<ReadonlyMap<string, SavedMachine>> {
     const all = await this.#parts.instances.listSaved(ADMIN)
-    return new Map(all.flatMap((each) => (isTemplate(each) ? [[each.name, each] as const] : [])))
+    const whole = all.filter((each) => isTemplate(each) && each.resumedAs === '')
+    return new Map(whole.map((each) => [each.name, each] as const))
   }
 
   #clonesOf(name: string): number {
@@ -205,20 +224,15 @@ class HostTemplates implements Templates {
     return (this.#uses.get(name) ?? 0) > 0
   }
 
-  /** Removes those that were used longest ago until there is room for one more. */
+  /** Removes those that were used longest ago until there is room for all that are being made. */
   async #makeRoom(): Promise<void> {
     const { limit } = this.#parts
     const made = (await this.#records.list()).filter(({ name }) => !this.#makings.has(name))
-    const free = made.filter(({ name }) => !this.#isUsed(name))
-    for (let over = made.length + this.#makings.size + 1 - limit; over > 0; over--) {
-      const next = free.shift()
-      if (next === undefined)
-        throw new AgentError(
-          'RESOURCE_EXHAUSTED',
-          `templates: ${limit}, all of which are being made or cloned`,
-        )
-      await this.#forget(next.name)
-    }
+    let over = made.length + this.#makings.size - limit
+    for (const { name } of made)
+      if (over > 0 && !this.#isUsed(name) && (await this.#isForgotten(name))) over -= 1
+    if (over > 0)
+      throw new AgentError('RESOURCE_EXHAUSTED', `templates: ${limit}, all of which are being made or cloned`)
   }
 
   /** Removes the templates of the same machine with other files or another QEMU, unless a clone of one is being made. */
@@ -230,17 +244,42 @@ class HostTemplates implements Templates {
         !this.#makings.has(other.name) &&
         !this.#isUsed(other.name)
       )
-        await this.#forget(other.name)
+        await this.#isForgotten(other.name)
   }
 
-  /** The record goes last: what is left of a template that has none is removed by the next daemon. */
+  /** Removes a template of which no clone can be made: the error names its folder, in which a file is damaged or missing. */
+  async #forgetDamaged(name: string, error: unknown): Promise<void> {
+    await this.#inTurn(async () => {
+      if (this.#makings.has(name) || this.#isUsed(name)) return
+      const { folder } = (await this.#saved()).get(name) ?? {}
+      if (folder === undefined || !messageOf(error).includes(folder)) return
+      this.#parts.log.warn('template given up', { template: name, error: messageOf(error) })
+      await this.#isForgotten(name)
+    }).catch((failure) =>
+      this.#parts.log.warn('template not looked at', { template: name, error: messageOf(failure) }),
+    )
+  }
+
+  async #isForgotten(name: string): Promise<boolean> {
+    try {
+      await this.#forget(name)
+      return true
+    } catch (error) {
+      this.#parts.log.warn('template not removed', { template: name, error: messageOf(error) })
+      return false
+    }
+  }
+
+  /** The record goes last: by it the next daemon knows what is left. */
   async #forget(name: string): Promise<void> {
     await this.#parts.instances.deleteSaved(name, ADMIN).catch(ignoreNotFound)
     await this.#records.remove(name)
   }
 
+  /** Leaves an instance that is another's alone. */
   async #removeInstance(name: string): Promise<void> {
     const { instances, log } = this.#parts
+    if (!instances.list(ADMIN).some((each) => isBeingMade(each, name))) return
     await instances
       .remove(name, ADMIN)
       .catch(ignoreNotFound)
@@ -251,13 +290,13 @@ class HostTemplates implements Templates {
   async #recover(): Promise<void> {
     const { instances } = this.#parts
     for (const { properties } of instances.list(ADMIN)) {
-      const { key = '', labels = {} } = properties ?? {}
-      if (labels[LABEL] === key && TEMPLATE_NAME.test(key)) await this.#removeInstance(key)
+      const { key = '' } = properties ?? {}
+      if (TEMPLATE_NAME.test(key)) await this.#removeInstance(key)
     }
     const saved = await this.#saved()
-    const recorded = new Set((await this.#records.list()).map(({ name }) => name))
-    for (const name of recorded) if (!saved.has(name)) await this.#records.remove(name)
-    for (const name of saved.keys()) if (!recorded.has(name)) await this.#forget(name)
+    const readable = new Set((await this.#records.list()).map(({ name }) => name))
+    for (const name of await this.#records.names())
+      if (!readable.has(name) || !saved.has(name)) await this.#isForgotten(name)
   }
 }
 
@@ -265,6 +304,11 @@ const ADMIN: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {
 
 export function isTemplate({ name, tenant }: Pick<SavedMachine, 'name' | 'tenant'>): boolean {
   return tenant === '' && TEMPLATE_NAME.test(name)
+}
+
+function isBeingMade({ properties }: Pick<Instance, 'properties'>, name: string): boolean {
+  const { key, labels, tenant } = properties ?? {}
+  return key === name && tenant === '' && labels?.[LABEL] === name
 }
 
 function ignoreNotFound(error: unknown): void {

@@ -7,6 +7,7 @@ import {
   type InstanceServiceDefinition,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../instance/instances.ts'
+import { TEMPLATE_NAME } from '../instance/moves.ts'
 import { isTemplate, type Templates } from '../migration/templates.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
@@ -161,6 +162,8 @@ async function checkedEnsure(
     )
   if (properties.tenant !== '' && !TENANT_NAME.test(properties.tenant))
     throw invalid(`properties.tenant: ${JSON.stringify(properties.tenant)} is no name of a tenant`)
+  if (TEMPLATE_NAME.test(key))
+    throw invalid(`properties.key: ${key}: templates are called so, want another one`)
   checkLabels(properties.labels)
   if (migrationTarget !== undefined)
     throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')

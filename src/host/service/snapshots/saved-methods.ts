@@ -94,7 +94,8 @@ async function checkedClone(
     )
   if (saved === undefined) throw invalid('saved: missing')
   if (count < 1 || count > MAX_CLONES) throw invalid(`count: ${count}, want 1 to ${MAX_CLONES}`)
-  specKey(name)
+  if (TEMPLATE_NAME.test(specKey(name)))
+    throw invalid(`name: ${name}: templates are called so, want another one`)
   const hostname = identity?.hostname ?? ''
   const length = Buffer.byteLength(count === 1 ? hostname : `${hostname}-${count}`)
   if (hostname !== '' && length > MAX_HOSTNAME)
