@@ -52,10 +52,16 @@ type Kept = { -readonly [Field in keyof KeptMemory]: KeptMemory[Field] }
  * follow once it goes on.
  */
 function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
-  const begun = performance.now()
+  let detachedAt: number | undefined
   return [
     SAVING.quiesce,
-    SAVING.detach,
+    {
+      ...SAVING.detach,
+      make: async (saving) => {
+        detachedAt = performance.now()
+        await SAVING.detach.make(saving)
+      },
+    },
     SAVING.unplug,
     SAVING.folder,
     { name: 'rings', make: (saving) => saveRings(saving, { hasConsole: false }) },
@@ -75,7 +81,7 @@ function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
       name: 'attach',
       make: async (saving) => {
         kept.wasAtRest = await attachAgain(saving)
-        kept.waitingUs = microseconds(performance.now() - begun)
+        kept.waitingUs = microseconds(performance.now() - (detachedAt ?? saving.stoppedAt))
       },
     },
     { name: 'digests', make: addDigests },
