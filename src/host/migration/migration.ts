@@ -9,6 +9,7 @@ import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { Timeline } from '../instance/record/timeline.ts'
+import { asRecorded } from '../instance/snapshots/snapshot-calls.ts'
 import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
 import { type Keepers, openKeepers } from './keepers.ts'
@@ -77,8 +78,9 @@ export function openMigration(
       const folder = folderOf(request, tenant)
       const timeline = new Timeline('suspend')
       const parts = await partsOf(timeline, folder)
-      const work = () => suspend(instance, request, parts, caller)
-      return await hold(folder, () => figures.counted(instance, timeline, work)).catch(toldTo(tenant))
+      const told = toldTo(tenant)
+      const work = () => suspend(instance, request, parts, caller).catch(asRecorded(instance)).catch(told)
+      return await hold(folder, () => figures.counted(instance, timeline, work)).catch(told)
     },
     ...movesOfSnapshots({ atStep, figures, partsOf }),
     open: async (init, tenant) => {
@@ -170,7 +172,8 @@ function movesOfSnapshots({
     keep: async (instance, request, caller) => {
       const timeline = new Timeline('snapshot')
       const parts = await partsOf(timeline, request.folder)
-      return await figures.counted(instance, timeline, () => keepMemory(instance, request, parts, caller))
+      const work = () => keepMemory(instance, request, parts, caller).catch(asRecorded(instance))
+      return await figures.counted(instance, timeline, work)
     },
     openKept: async (folder) => {
       const timeline = new Timeline('revert')
@@ -179,7 +182,8 @@ function movesOfSnapshots({
     revert: (instance, content, caller) => {
       const { timeline } = content
       const parts = { atStep: timed(timeline, atStep), caller }
-      return figures.counted(instance, timeline, () => revert(instance, content, parts))
+      const work = () => revert(instance, content, parts).catch(asRecorded(instance))
+      return figures.counted(instance, timeline, work)
     },
   }
 }

@@ -212,7 +212,20 @@ describe('a machine of a tenant', () => {
   })
 })
 
-describe('a tenant', () => {
+describe('a tenant', { timeout: TIMEOUT_MS }, () => {
+  it('is not told either why one was not saved with the path of the store', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    await wing.make(instances, { tenant: 'anne' })
+    wing.atStep = async (_, step) => {
+      if (step === 'memory') throw new AgentError('INTERNAL', `${wing.folder}/saved/anne/one: asked for`)
+    }
+    await expect(suspend(instances)).rejects.toThrow('asked for')
+    const { operations } = await instances.get('web', tenant('anne'))
+    expect(operations.map(({ failure }) => failure)).toEqual([expect.not.stringContaining(wing.folder)])
+    expect(operations[0]?.failure).toContain('one: asked for')
+  })
+
   it('is not told where the host has its saved machines', async () => {
     const instances = await new SuspendedWing().daemon()
     const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'one' } })

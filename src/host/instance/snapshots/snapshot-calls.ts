@@ -82,7 +82,7 @@ export function snapshotCalls(
 }
 
 /** What a document's names are on this host, its tenant need not know. */
-function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Caller): boolean {
+function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Pick<Caller, 'tenant'>): boolean {
   return document !== undefined && tenant !== undefined
 }
 
@@ -93,6 +93,14 @@ async function answerOf(
 ): Promise<Snapshot> {
   const memoryBytes = snapshot.memory ? await usedByMemory(context.folder, snapshot.name) : 0n
   return { ...snapshot, memoryBytes, ...(isHidden && { specification: undefined }) }
+}
+
+/** Rethrows an error without what the instance's own tenant need not know, who reads it in the record, too. */
+export function asRecorded(instance: MachineInstance): (error: unknown) => never {
+  return (error) => {
+    const tenant = instance.record.properties?.tenant || undefined
+    throw areFilesHidden(instance.record, { tenant }) ? withoutPaths(error, instance) : error
+  }
 }
 
 function withoutPaths(error: unknown, { context, record }: MachineInstance): unknown {
