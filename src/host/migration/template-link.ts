@@ -1,4 +1,4 @@
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, rename, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Duplex } from 'node:stream'
 import { AgentError } from '../../base/errors.ts'
@@ -40,11 +40,12 @@ export function checkTemplate({ backends, devices }: Specification): void {
     if (Object.values(KEYS).includes(key)) throw fail(`${pathOf('devices', key)}: the name is the daemon's`)
 }
 
-/** Writes what a guest is told of its link, which is the same for all. */
+/** Writes what a guest is told of its link, which is the same for all: clones that start read it meanwhile. */
 export async function writeLinkItem(path: string): Promise<void> {
   const metadata = VMMetadata.fromPartial({ networkConfig: { v6: LINK } })
   await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-  await writeFile(path, VMMetadata.encode(metadata).finish(), { mode: 0o600 })
+  await writeFile(`${path}.new`, VMMetadata.encode(metadata).finish(), { mode: 0o600 })
+  await rename(`${path}.new`, path)
 }
 
 /** The machine with the link. `interfaceName` is of no other, and `itemPath` what {@link writeLinkItem} has written. */

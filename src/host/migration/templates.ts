@@ -46,6 +46,8 @@ export interface TemplatesParts {
 
 /** Many times what a guest takes under emulation until its agent answers. */
 const BOOT_MS = 120_000
+/** For all steps together. */
+const MAKING_MS = 300_000
 /** The label by which the next daemon knows a machine that is to become a template. */
 const LABEL = 'microvm.template'
 /** How many failures are told. */
@@ -166,9 +168,15 @@ class HostTemplates implements Templates {
     const { name, specification } = making.record
     const late = AbortSignal.timeout(BOOT_MS)
     const caller: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+    let isOver = false
+    const end = setTimeout(() => {
+      isOver = true
+      // Whatever waits for its machine fails then.
+      if (!this.#isClosed) void this.#removeInstance(name)
+    }, MAKING_MS).unref()
     try {
       await this.#records.write(making.record)
-      await writeLinkItem(this.#itemPath)
+      await this.#inTurn(() => writeLinkItem(this.#itemPath))
       const properties = { key: name, tenant: '', labels: { [LABEL]: name } }
       const wanted = { properties, specification: this.#withLink(specification) }
       await instances.ensure(EnsureInstanceRequest.fromPartial(wanted), caller)
@@ -187,13 +195,16 @@ class HostTemplates implements Templates {
       log.info('template made', { template: name })
     } catch (error) {
       if (this.#isClosed) return
-      const text = `step ${making.step}: ${messageOf(error)}`
+      const what = isOver ? `not made within ${MAKING_MS / 1000} s` : messageOf(error)
+      const text = `step ${making.step}: ${what}`
       log.warn('template not made', { template: name, error: text })
       this.#failures.set(name, { record: making.record, text })
       const [oldest = ''] = this.#failures.keys()
       if (this.#failures.size > MOST_FAILURES) this.#failures.delete(oldest)
       await this.#removeInstance(name)
       await this.#inTurn(() => this.#isForgotten(name))
+    } finally {
+      clearTimeout(end)
     }
   }
 
@@ -301,6 +312,15 @@ class HostTemplates implements Templates {
 }
 
 const ADMIN: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+
+/** Makes what is made of a saved machine, which is kept meanwhile if it is a template. */
+export async function cloned<Result>(
+  templates: Templates | undefined,
+  saved: Pick<SavedMachine, 'name' | 'tenant'>,
+  make: () => Promise<Result>,
+): Promise<Result> {
+  return await (isTemplate(saved) && templates !== undefined ? templates.clone(saved.name, make) : make())
+}
 
 export function isTemplate({ name, tenant }: Pick<SavedMachine, 'name' | 'tenant'>): boolean {
   return tenant === '' && TEMPLATE_NAME.test(name)

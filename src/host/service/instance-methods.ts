@@ -8,7 +8,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../instance/instances.ts'
 import { TEMPLATE_NAME } from '../instance/moves.ts'
-import { isTemplate, type Templates } from '../migration/templates.ts'
+import { cloned, type Templates } from '../migration/templates.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
@@ -138,10 +138,7 @@ async function ensure(
       checkOwner(context.tenants, owner, specification),
     )
   const { properties: { tenant = '' } = {}, saved: { name = '' } = {} } = checked
-  const { templates } = context
-  return await (isTemplate({ name, tenant }) && templates !== undefined
-    ? templates.clone(name, ensured)
-    : ensured())
+  return await cloned(context.templates, { name, tenant }, ensured)
 }
 
 async function checkedEnsure(

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { AgentError, messageOf } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import {
@@ -21,6 +21,9 @@ class FakeInstances {
   /** Saved machines that cannot be removed. */
   readonly stuck = new Set<string>()
   readonly #held = new Set<string>()
+  /** Whether machines do not start until their instances are removed. */
+  hangs = false
+  #end: (error: Error) => void = () => {}
 
   readonly instances = {
     listSaved: async () => [...this.saved.values()],
@@ -32,7 +35,12 @@ class FakeInstances {
       this.present.set(key, instance)
       return instance
     },
-    changeState: async () => Instance.create(),
+    changeState: async () => {
+      if (!this.hangs) return Instance.create()
+      return await new Promise<never>((_resolve, reject) => {
+        this.#end = reject
+      })
+    },
     suspend: async ({ key, name }) => {
       await delay(1)
       this.present.delete(key)
@@ -42,6 +50,7 @@ class FakeInstances {
     },
     remove: async (key) => {
       if (!this.present.delete(key)) throw new AgentError('NOT_FOUND', key)
+      this.#end(new Error('removed'))
     },
     deleteSaved: async (name) => {
       await delay(1)
@@ -169,4 +178,19 @@ it('removes at its start what has a record alone, and nothing when the records c
   await expect(templates.list()).rejects.toThrow(`${join(folder, 'templates')}: `)
   rmSync(join(folder, 'templates'))
   mkdirSync(join(folder, 'templates'))
+})
+
+it('gives up a machine that hangs', async () => {
+  host.hangs = true
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  try {
+    const { name } = await templates.ensure(machine(32))
+    while (!host.present.has(name)) await new Promise((resolve) => setImmediate(resolve))
+    vi.advanceTimersByTime(300_000)
+    vi.useRealTimers()
+    expect(await settled(name)).toMatchObject({ failure: 'step boot: not made within 300 s' })
+    expect(host.present.size).toBe(0)
+  } finally {
+    vi.useRealTimers()
+  }
 })

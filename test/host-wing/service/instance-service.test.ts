@@ -159,6 +159,12 @@ describe('the instance service', () => {
       'migration_target: not built yet, want specification',
     ],
     [
+      'the name of a template',
+      { properties: { key: 'template-0123456789ab' }, specification: {} },
+      'INVALID_ARGUMENT',
+      'properties.key: template-0123456789ab: templates are called so, want another one',
+    ],
+    [
       'a key with a slash',
       { properties: { key: '../a' }, specification: {} },
       'INVALID_ARGUMENT',

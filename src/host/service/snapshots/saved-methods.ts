@@ -9,7 +9,7 @@ import type {
 import type { Instances } from '../../instance/instances.ts'
 import { TEMPLATE_NAME } from '../../instance/moves.ts'
 import { MAX_HOSTNAME } from '../../instance/saved-calls.ts'
-import { isTemplate } from '../../migration/templates.ts'
+import { cloned, isTemplate, type Templates } from '../../migration/templates.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { Tenant } from '../configuration.ts'
@@ -20,9 +20,11 @@ import { checkedName, checkOwner } from './snapshot-methods.ts'
 /** The RPCs about machines as files. */
 export function savedMethods({
   instances,
+  templates,
   tenants,
 }: {
   readonly instances: Instances
+  readonly templates?: Templates | undefined
   readonly tenants: readonly Tenant[]
 }): Pick<
   ServiceMethods<typeof InstanceServiceDefinition>,
@@ -59,10 +61,10 @@ export function savedMethods({
       ...JOURNALED,
       handle: async (request, call) => {
         const tenant = tenants.find(({ name }) => name === call.tenant)
-        const clones = await instances.clone(
-          await checkedClone(tenant, request),
-          call,
-          (owner, specification) => checkOwner(tenants, owner, specification),
+        const checked = await checkedClone(tenant, request)
+        const saved = { name: checked.saved ?? '', tenant: call.tenant ?? '' }
+        const clones = await cloned(templates, saved, () =>
+          instances.clone(checked, call, (owner, specification) => checkOwner(tenants, owner, specification)),
         )
         return { instances: [...clones] }
       },
