@@ -143,6 +143,7 @@ const PAYLOADS = {
     ],
     detachedUntilNs: 2n ** 51n,
     kernelLine: 812n,
+    kernelLogFromUs: 31n,
     clock: { source: 'rtc', hostMs: 2n ** 40n, monotonicMs: 5n, realMs: 2n ** 40n + 1n },
   },
   network: {

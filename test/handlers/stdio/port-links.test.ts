@@ -109,7 +109,7 @@ describe('streams over ports that a caller stops', () => {
     }
     const ends = [os.hostSockets.accept(7), os.hostSockets.accept(8)] as const
     await context.ports.attach([])
-    await Promise.all(ends)
+    expect(await Promise.all(ends)).toHaveLength(2)
   })
 
   it('have the connection stored that they use, after a dial that failed', async () => {
