@@ -82,7 +82,10 @@ describe('machine microvm', () => {
       backends: { output: Backend.fromPartial({ console: {} }) },
     }))
     const { instances } = all
-    expect((await get(instances)).warnings).toHaveLength(1)
+    expect((await get(instances)).warnings).toEqual([
+      expect.stringContaining('has no versions'),
+      expect.stringContaining('no vmgenid'),
+    ])
     const device = Device.fromPartial({ backend: 'data-file', slot: 9, disk: { serial: 'data' } })
     const plugging = instances.plug({ key: 'web', deviceKey: 'data', device, backend: file('/x') }, ADMIN)
     await expect(plugging).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
