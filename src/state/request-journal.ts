@@ -42,6 +42,8 @@ export class RequestJournal {
   readonly #unsettled = new Map<bigint, readonly Taken[]>()
   /** Calls with an idempotency key that previous agents began: their callers send them again, over any connection. */
   readonly #reopened = new Set<bigint>()
+  /** Calls whose outcomes previous agents kept, and which may have died before they forgot what those took. */
+  readonly #keptElsewhere = new Set<bigint>()
   /** Work that the previous agent began, and this one ends. */
   readonly #resumed = new Map<bigint, Promise<void>>()
 
@@ -138,6 +140,11 @@ export class RequestJournal {
     this.#reopened.add(number)
   }
 
+  /** To be called before anything is restored: the outcome of the request is kept elsewhere, with all that it took. */
+  keptElsewhere(number: bigint): void {
+    this.#keptElsewhere.add(number)
+  }
+
   /** A request that was reopened is not sent again after all: drops what the previous agent took for it. */
   abandon(number: bigint): void {
     this.#reopened.delete(number)
@@ -164,7 +171,7 @@ export class RequestJournal {
   settle(number: bigint, taken: Taken): void {
     this.#unsettled.set(number, [...(this.#unsettled.get(number) ?? []), taken])
     const state = this.#source.earlierRequests.get(number)
-    if (state === 'written') this.#tell(number, state)
+    if (state === 'written' || this.#keptElsewhere.has(number)) this.#tell(number, 'written')
     else if (state !== 'answered' && !this.isSentAgain(number)) this.#tell(number, 'dropped')
   }
 

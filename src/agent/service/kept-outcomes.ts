@@ -78,6 +78,7 @@ export class KeptOutcomes {
         this.#kept.set(record.idempotencyKey, { ...call, isDelivered: true, sinceMs: nowMs() })
         this.#bytes += bytesIn(record)
         if (record.code === '') requests.reopen(number)
+        else if (record.code === 'OK' && record.omittedBytes === 0n) requests.keptElsewhere(number)
       } catch (error) {
         log.error('outcome lost', { number: `${number}`, error: messageOf(error) })
       }

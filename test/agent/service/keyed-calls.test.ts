@@ -39,6 +39,8 @@ describe('a call with an idempotency key', () => {
   let files: MemoryStateFiles
   let nowMs: number
   let check: Check | undefined
+  /** Exits that the previous agent took for an answer. */
+  let exits: string[]
   const { log: recorded, lines } = recordingLog()
   const log = { ...recorded, isLogged: () => true }
 
@@ -46,6 +48,7 @@ describe('a call with an idempotency key', () => {
     files = new MemoryStateFiles()
     nowMs = 0
     check = undefined
+    exits = []
     lines.length = 0
   })
 
@@ -61,7 +64,10 @@ describe('a call with an idempotency key', () => {
     outcomes.read()
     requests.read()
     requests.restore({
-      exit: () => ({ delivered: () => {}, dropped: () => {} }),
+      exit: (key) => ({
+        delivered: () => void exits.push(`${key} delivered`),
+        dropped: () => void exits.push(`${key} dropped`),
+      }),
       outOfMemory: () => ({ delivered: () => {}, dropped: () => {} }),
     })
     const totals = new Totals()
@@ -141,6 +147,30 @@ describe('a call with an idempotency key', () => {
       payload: new Uint8Array(),
     })
     expect([runs, files.names().filter((name) => name.startsWith('requests'))]).toEqual([1, []])
+  })
+
+  it('takes an exit with its outcome, also when the agent dies right after that is kept', async () => {
+    const first = agent()
+    const rpc = taking<Message, Message>(async (_request, call) => {
+      first.requests.take(call, { exit: 'p1' }, { delivered: () => {}, dropped: () => {} })
+      return { text: 'exited' }
+    })
+    // Nothing that the first agent does after it has kept the outcome happens.
+    const write = files.write.bind(files)
+    const died = new MemoryStateFiles()
+    let outcomes = 0
+    files.write = (path, bytes) => {
+      write(path, bytes)
+      if (path.startsWith('outcomes/')) outcomes += 1
+      if (outcomes !== 2) return
+      for (const name of files.names()) died.write(name, files.read(name) ?? new Uint8Array())
+    }
+    await first.serve({ ...rpc, key: 'goes on' })(request, callWith('k'))
+    files = died
+    const next = agent().serve({ ...rpc, key: 'goes on' })
+    expect(exits).toEqual(['p1 delivered'])
+    expect(deliver(await next(request, callWith('k')))).toBe('exited')
+    expect(files.names().map((name) => name.split('/')[0])).toEqual(['outcomes'])
   })
 
   it('abandons what it took for a caller that never comes back', async () => {
