@@ -103,11 +103,10 @@ const FULL = /: ENOSPC$/
 
 /** The holder's error of a process that it could not start, with the file. */
 export function explainStart(
-  error: AgentError,
+  { code, message }: AgentError,
   folder: string,
   { name, argv: [program], walls = [], output }: ChildPlan,
 ): AgentError {
-  const { code, message } = error
   const ofFile = message.replace(WALL, '$1')
   if (ofFile === message && (code === 'NOT_FOUND' || code === 'PERMISSION_DENIED')) {
     // A folder of PATH that is closed to the user makes execvp(3) fail with EACCES.
@@ -117,12 +116,11 @@ export function explainStart(
     return new AgentError(
       'FAILED_PRECONDITION',
       `${found}: user ${uid ?? process.getuid?.()} may not execute it`,
-      { cause: error },
     )
   }
-  if (!FULL.test(message)) return new AgentError(code, ofFile, { cause: error })
+  if (!FULL.test(message)) return new AgentError(code, ofFile)
   // There is no room for a socket of the process, or for what the holder keeps of its output.
   const own = output === 'console' ? `console.ring or ${name}.log` : `${name}.log`
   const file = WALL.test(message) ? message.replace(WALL, '').replace(FULL, '') : own
-  return new AgentError('RESOURCE_EXHAUSTED', `${join(folder, file)}: ENOSPC`, { cause: error })
+  return new AgentError('RESOURCE_EXHAUSTED', `${join(folder, file)}: ENOSPC`)
 }
