@@ -20,7 +20,9 @@ import { startAgent } from '../../support/host/agent-process.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const HOSTS = '/run/kata-containers/shared/containers/pod-hosts'
-const SHOW = 'while read line; do hostname; cat /etc/hosts /etc/resolv.conf; echo end $line; done'
+/** Answers each line in one write, which one call reads. */
+const SHOW =
+  'while read line; do all=$(hostname; cat /etc/hosts /etc/resolv.conf; echo end $line); echo "$all"; done'
 
 describe('a pod that is renamed', () => {
   let pod: AgentPod

@@ -29,6 +29,8 @@ interface Hardware {
   >
   /** All of the tree of devices. */
   readonly tree: string
+  /** Ids of all devices that have one, also of those on no bus. */
+  readonly ids: ReadonlySet<string>
   readonly cpus: number
   readonly memoryBytes: number
 }
@@ -41,7 +43,8 @@ function hardwareOf(machine: Machine): Hardware {
   const input = [
     ask('qmp_capabilities'),
     ask('human-monitor-command', { 'command-line': 'info qtree' }),
-    ...[ask('query-cpus-fast'), ask('query-memory-size-summary'), ask('quit')],
+    ...[ask('query-cpus-fast'), ask('query-memory-size-summary')],
+    ...[ask('qom-list', { path: '/machine/peripheral' }), ask('quit')],
   ].join('')
   const { stderr, stdout } = spawnSync('qemu-system-x86_64', [...words, '-qmp', 'stdio'], {
     input,
@@ -51,12 +54,13 @@ function hardwareOf(machine: Machine): Hardware {
   const answers = stdout
     .split('\n')
     .flatMap((line): readonly { readonly return?: unknown }[] => (line === '' ? [] : [JSON.parse(line)]))
-  const [, tree, cpus, memory] = answers.flatMap((answer) =>
+  const [, tree, cpus, memory, peripherals] = answers.flatMap((answer) =>
     answer.return === undefined ? [] : [answer.return],
   )
   if (typeof tree !== 'string' || !Array.isArray(cpus)) throw new Error(`QEMU: ${stderr}`)
   const sizes = memory as { readonly 'base-memory': number }
-  return { devices: devicesOf(tree), tree, cpus: cpus.length, memoryBytes: sizes['base-memory'] }
+  const ids = new Set((peripherals as readonly { readonly name: string }[]).map(({ name }) => name))
+  return { devices: devicesOf(tree), tree, ids, cpus: cpus.length, memoryBytes: sizes['base-memory'] }
 }
 
 function devicesOf(tree: string): Hardware['devices'] {
@@ -87,6 +91,10 @@ function expectHardware(machine: Machine): void {
   expect(hardware.memoryBytes).toBe(machine.memory.sizeMib * 2 ** 20)
   for (const [key, { address, builtIn, kind, properties }] of Object.entries(machine.devices)) {
     if (builtIn || kind === 'display' || kind === 'firmware-item') continue
+    if (kind === 'generation-id') {
+      expect(hardware.ids).toContain(qemuName(key))
+      continue
+    }
     const found = hardware.devices.get(qemuName(key))
     if (found === undefined) throw new Error(`${key}: not in QEMU`)
     if (address?.type === 'pci') {
