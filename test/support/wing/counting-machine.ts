@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { expect } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   ChangeStateRequest,
@@ -132,6 +133,8 @@ export class CountingMachines {
       }
       const [pid] = this.pidsOf(killed)
       if (pid !== undefined) process.kill(pid, 'SIGKILL')
+      // The kernel ends QEMU after its holder: until then it could still be told to run.
+      await expect.poll(() => this.pidsOf('qemu'), { timeout: 10_000 }).toEqual([])
     }
     const done = work().then(
       () => {},
