@@ -142,6 +142,8 @@ async function merge(instance: MachineInstance, qmp: QmpClient, layer: Layer): P
     const text = `layer ${layer.id} is being merged`
     await recorded.commit({ add: [step], kind: 'snapshot', text, frees: true })
     await qmp.execute('block-commit', commitOf(instance, layer), instance.ending).catch(async (error) => {
+      // QEMU may have begun it, and answered nobody.
+      if (qmp.isClosed || instance.ending.aborted) throw named(layer, error)
       await recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${layer.id} was not merged` })
       throw named(layer, instance.explain(error, layer.base))
     })
@@ -181,6 +183,8 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
       if (wordsOf(step).phase === 'pivot') await markMerged(instance, id)
     }
   } catch (error) {
+    // The job may go on, and a later daemon follows it.
+    if (qmp.isClosed || instance.ending.aborted) throw named(layer, error)
     const isMerged = await exists(mergedPath(context.folder, id))
     if (!isMerged) {
       await cancel(qmp, id)
