@@ -292,11 +292,8 @@ export async function checkSteps(
   { links, filters }: StepContext,
   planned: readonly PlannedStep[],
 ): Promise<void> {
-  for (const {
-    step,
-    words: [key, name = ''],
-    filter,
-  } of planned) {
+  for (const { step, words, filter } of planned) {
+    const [key, name = ''] = words
     if (step === 'tap' && links.exists(name))
       throw new AgentError('FAILED_PRECONDITION', `backends.${key}: interface ${name} exists already`)
     if (step === 'filter' && filter !== undefined)

@@ -142,7 +142,7 @@ async function merge(instance: MachineInstance, qmp: QmpClient, layer: Layer): P
     const text = `layer ${layer.id} is being merged`
     await recorded.commit({ add: [step], kind: 'snapshot', text, frees: true })
     await qmp.execute('block-commit', commitOf(instance, layer), instance.ending).catch(async (error) => {
-      // QEMU may have begun it, and answered nobody.
+      // QEMU may have begun the job although its answer was lost.
       if (qmp.isClosed || instance.ending.aborted) throw named(layer, error)
       await recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${layer.id} was not merged` })
       throw named(layer, instance.explain(error, layer.base))
