@@ -78,7 +78,7 @@ async function bootOnce(append: readonly string[]): Promise<Boot> {
     }
     const signal = AbortSignal.timeout(120_000)
     const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
-    const guest = await bootGuest({ parts, place, started, signal })
+    const guest = await bootGuest({ parts, place, started, progress, signal })
     try {
       const checked = now()
       const agent = agentOf(guest.connection)

@@ -55,7 +55,7 @@ async function bootAgent(): Promise<AgentBoot> {
     const signal = AbortSignal.timeout(120_000)
     const parts = partsOf(image.root)
     const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
-    const guest = await bootGuest({ parts, place, started, signal })
+    const guest = await bootGuest({ parts, place, started, progress, signal })
     const end = performance.now()
     await guest.close()
     const phases = { qemuMs: qemu - begin, listeningMs: listening - qemu, rpcMs: end - listening }
@@ -78,7 +78,7 @@ async function bareBootMs(root: NonNullable<GuestParts['boot']['root']>): Promis
     const signal = AbortSignal.any([reached.signal, AbortSignal.timeout(120_000)])
     const place = await openOwnPlace({ folder, environment: process.env, progress, signal })
     // No agent answers; the line ends the boot.
-    await bootGuest({ parts: partsOf(root), place, started, signal }).catch((error: unknown) => {
+    await bootGuest({ parts: partsOf(root), place, started, progress, signal }).catch((error: unknown) => {
       if (!reached.signal.aborted) throw error
     })
     return elapsed

@@ -40,3 +40,11 @@ export class ConsoleTail {
 export function isFromUserSpace(line: string): boolean {
   return line.includes('vminit: ') || line.includes('{"msg":')
 }
+
+/**
+ * Whether the kernel met a breakpoint that it had set itself. QEMU before 8.1 emulates several CPUs so that one may see half
+ * of a change that the kernel makes to its code. Seen in one of many hundred boots.
+ */
+export function isKernelBrokenByEmulation(lines: readonly string[]): boolean {
+  return lines.some((line) => line.includes('Oops: int3'))
+}

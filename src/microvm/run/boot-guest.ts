@@ -10,7 +10,7 @@ import type { RegistryEnvironment } from '../../client/machines/entry.ts'
 import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { agentAddress } from '../../host/instance/connect-agent.ts'
 import { runFolderOf } from '../../host/instance/open-host-instances.ts'
-import { type ConsoleTail, isFromUserSpace } from '../../host/qemu/console-tail.ts'
+import { type ConsoleTail, isFromUserSpace, isKernelBrokenByEmulation } from '../../host/qemu/console-tail.ts'
 import { cpuDemands, LockUpWatch } from '../../host/qemu/lock-up.ts'
 import { chooseLink } from '../../host/qemu/vsock/choose-link.ts'
 import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
@@ -59,41 +59,59 @@ export interface BootOptions {
   readonly parts: Omit<GuestParts, 'link'>
   /** Is closed with the guest. */
   readonly place: Place
-  readonly started?: (vm: RunMachine) => void
+  readonly started: (vm: RunMachine) => void
+  readonly progress: (line: string) => void
   readonly signal: AbortSignal
 }
 
 /**
- * Boots a guest and waits until its agent answers. On failure, ends everything that it started and rejects with the
- * reason of `signal`, or with how QEMU ended.
+ * Boots a guest and waits until its agent answers; once more when the emulation broke its kernel. On failure, ends
+ * everything that it started and rejects with the reason of `signal`, or with how QEMU ended.
  */
-export async function bootGuest({ parts, place, started, signal }: BootOptions): Promise<Guest> {
-  const { socket, key, link } = place
+export async function bootGuest({ progress, started, ...boot }: BootOptions): Promise<Guest> {
+  const { place, signal } = boot
+  let vm: RunMachine | undefined
+  const keep = (running: RunMachine) => {
+    vm = running
+    started(running)
+  }
   try {
-    const specification = place.kept(specToProto(guestSpec({ ...parts, link })))
-    const vm = await makeMachine({ socket, key, init: { specification }, signal })
-    try {
-      started?.(vm)
-      await vm.run(signal)
-      const lockUp = new LockUpWatch(vm)
-      const address = place.address(specification, vm.cid)
-      const connect = (limit: AbortSignal) => dial(address, limit)
-      const connection = await withinBootTime(lockUp, async (late) => {
-        const ended = AbortSignal.any([signal, vm.gone, late])
-        await userSpaceRuns(vm, ended)
-        return await connectAgent({ connect }, ended)
-      })
-      const close = async () => {
-        connection.close()
-        await vm.close()
-        await place.close()
-      }
-      return { vm, connection, address, lockUp, connect, close }
-    } catch (error) {
-      return await undoAndThrow(error, vm.close)
-    }
+    return await bootOnce(boot, keep).catch(async (error) => {
+      if (signal.aborted || vm === undefined || !isKernelBrokenByEmulation(vm.console.lines)) throw error
+      progress('the emulation broke the kernel of the guest, as QEMU before 8.1 may: booting once more')
+      return await bootOnce(boot, keep)
+    })
   } catch (error) {
     return await undoAndThrow(error, place.close)
+  }
+}
+
+async function bootOnce(
+  { parts, place, signal }: Pick<BootOptions, 'parts' | 'place' | 'signal'>,
+  started: (vm: RunMachine) => void,
+): Promise<Guest> {
+  const { socket, key, link } = place
+  const specification = place.kept(specToProto(guestSpec({ ...parts, link })))
+  const vm = await makeMachine({ socket, key, init: { specification }, signal })
+  try {
+    started(vm)
+    await vm.run(signal)
+    const lockUp = new LockUpWatch(vm)
+    const address = place.address(specification, vm.cid)
+    const connect = (limit: AbortSignal) => dial(address, limit)
+    const connection = await withinBootTime(lockUp, async (late) => {
+      const ended = AbortSignal.any([signal, vm.gone, late])
+      await userSpaceRuns(vm, ended)
+      return await connectAgent({ connect }, ended)
+    })
+    const close = async () => {
+      connection.close()
+      await vm.close()
+      await place.close()
+    }
+    return { vm, connection, address, lockUp, connect, close }
+  } catch (error) {
+    return await undoAndThrow(error, vm.close)
   }
 }
 

@@ -60,8 +60,15 @@ function isAnswer(error: unknown): error is AgentError {
 /** Why the guest failed: an agent that cannot start writes one line that begins with `agent: `, and the guest ends. */
 function reasonOf(error: unknown, consoleLines: readonly string[]): unknown {
   const line = consoleLines.findLast((each) => each.startsWith('agent: '))
-  return line === undefined ? error : new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
+  if (line !== undefined) return new Error(`the agent did not start: ${line.slice('agent: '.length)}`)
+  const panic = consoleLines
+    .map((each) => PANIC.exec(each)?.groups?.reason)
+    .find((each) => each !== undefined)
+  return panic === undefined ? error : new Error(`the guest's kernel panicked: ${panic}`, { cause: error })
 }
+
+/** The words of the kernel's panic() (kernel/panic.c). */
+const PANIC = /Kernel panic - not syncing: (?<reason>.*)/
 
 export function containerOutOfMemoryText(memoryMib: number): string {
   return `the container ran out of memory, in a guest of ${memoryMib} MiB; give it more with --memory`

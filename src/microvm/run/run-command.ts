@@ -178,7 +178,9 @@ async function boot(
   reporter.detail('starting QEMU')
   const endWait = reporter.wait('booting the guest')
   const { signal } = interruptions
-  const guest = await bootGuest({ parts, place, started, signal }).finally(endWait)
+  const guest = await bootGuest({ parts, place, started, progress: reporter.progress, signal }).finally(
+    endWait,
+  )
   timings.end('agent')
   return guest
 }

@@ -23,6 +23,10 @@ describe('runFailure', () => {
       ['agent: agent.log=x: unknown level', 'vminit: x'],
       'the agent did not start: agent.log=x: unknown level',
     ],
+    [
+      ['[    1.6] Kernel panic - not syncing: Fatal exception in interrupt', '[    1.7] Rebooting'],
+      "the guest's kernel panicked: Fatal exception in interrupt",
+    ],
   ])('does not take a container’s limit or another reason for it: %j', (lines, message) => {
     expect(messageOf(runFailure(LOST, lines, 128))).toBe(message)
   })

@@ -89,7 +89,7 @@ async function bootOnce(options: TestGuestOptions): Promise<TestGuest> {
       connecting = place.qmp(signal)
       connecting.catch(() => {})
     }
-    const booted = await bootGuest({ parts, place, started, signal })
+    const booted = await bootGuest({ parts, place, started, progress, signal })
     const qmp = (await connecting) ?? (await place.qmp(signal))
     const exited = place.exited.then(async (exit) => {
       await booted.vm.console.ended
