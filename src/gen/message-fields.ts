@@ -56,6 +56,12 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "grpc.AgentService/GetVolumeStats": "grpc.VolumeStatsRequest",
   "grpc.AgentService/ResizeVolume": "grpc.ResizeVolumeRequest",
   "grpc.AgentService/SetPolicy": "grpc.SetPolicyRequest",
+  "etcdserverpb.KV/Range": "etcdserverpb.RangeRequest",
+  "etcdserverpb.KV/Txn": "etcdserverpb.TxnRequest",
+  "etcdserverpb.Watch/Watch": "etcdserverpb.WatchRequest",
+  "etcdserverpb.Lease/LeaseGrant": "etcdserverpb.LeaseGrantRequest",
+  "etcdserverpb.Lease/LeaseRevoke": "etcdserverpb.LeaseRevokeRequest",
+  "etcdserverpb.Lease/LeaseKeepAlive": "etcdserverpb.LeaseKeepAliveRequest",
   "grpc.health.v1.Health/Check": "grpc.health.v1.HealthCheckRequest",
   "grpc.health.v1.Health/List": "grpc.health.v1.HealthListRequest",
   "grpc.health.v1.Health/Watch": "grpc.health.v1.HealthCheckRequest",
@@ -115,15 +121,22 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ConnectAgent": "microvm.instance.v1.ConnectAgentRequest",
   "microvm.instance.v1.InstanceService/ListCalls": "microvm.instance.v1.ListCallsRequest",
   "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest",
-  "microvm.instance.v1.SecretService/SetSecret": "microvm.instance.v1.SetSecretRequest",
-  "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
-  "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest",
   "metropolis.proto.vm.VMController/EnsureMigrationTarget": "metropolis.proto.vm.EnsureMigrationTargetRequest",
   "metropolis.proto.vm.VMController/MigrationSwitchover": "metropolis.proto.vm.MigrationSwitchoverRequest",
   "metropolis.proto.vm.VMController/RunLease": "metropolis.proto.vm.RunLeaseRequest",
   "metropolis.proto.vm.OOBManagement/Reset": "metropolis.proto.vm.ResetRequest",
   "metropolis.proto.vm.OOBManagement/Console": "metropolis.proto.vm.ConsoleIO",
-  "metropolis.proto.vm.Hypervisor/StartMigration": "metropolis.proto.vm.StartMigrationRequest"
+  "metropolis.proto.vm.Hypervisor/StartMigration": "metropolis.proto.vm.StartMigrationRequest",
+  "microvm.controller.v1.ControllerService/RegisterHost": "microvm.controller.v1.RegisterHostRequest",
+  "microvm.controller.v1.ControllerService/ListHosts": "microvm.controller.v1.ListHostsRequest",
+  "microvm.controller.v1.ControllerService/EnsureVm": "microvm.controller.v1.EnsureVmRequest",
+  "microvm.controller.v1.ControllerService/GetVm": "microvm.controller.v1.GetVmRequest",
+  "microvm.controller.v1.ControllerService/ListVms": "microvm.controller.v1.ListVmsRequest",
+  "microvm.controller.v1.ControllerService/RemoveVm": "microvm.controller.v1.RemoveVmRequest",
+  "microvm.controller.v1.ControllerService/RenewLease": "microvm.controller.v1.RenewLeaseRequest",
+  "microvm.instance.v1.SecretService/SetSecret": "microvm.instance.v1.SetSecretRequest",
+  "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
+  "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest"
 }
 export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
  "grpc.CreateContainerRequest": [
@@ -1787,6 +1800,218 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "policy"
   }
  ],
+ "etcdserverpb.RangeRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "range_end",
+   "property": "rangeEnd"
+  },
+  {
+   "number": 3,
+   "name": "limit",
+   "property": "limit"
+  },
+  {
+   "number": 4,
+   "name": "revision",
+   "property": "revision"
+  }
+ ],
+ "etcdserverpb.TxnRequest": [
+  {
+   "number": 1,
+   "name": "compare",
+   "property": "compare",
+   "message": "etcdserverpb.Compare"
+  },
+  {
+   "number": 2,
+   "name": "success",
+   "property": "success",
+   "message": "etcdserverpb.RequestOp"
+  },
+  {
+   "number": 3,
+   "name": "failure",
+   "property": "failure",
+   "message": "etcdserverpb.RequestOp"
+  }
+ ],
+ "etcdserverpb.Compare": [
+  {
+   "number": 1,
+   "name": "result",
+   "property": "result"
+  },
+  {
+   "number": 2,
+   "name": "target",
+   "property": "target"
+  },
+  {
+   "number": 3,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 4,
+   "name": "version",
+   "property": "version",
+   "oneof": "target_union"
+  },
+  {
+   "number": 5,
+   "name": "create_revision",
+   "property": "createRevision",
+   "oneof": "target_union"
+  },
+  {
+   "number": 6,
+   "name": "mod_revision",
+   "property": "modRevision",
+   "oneof": "target_union"
+  },
+  {
+   "number": 7,
+   "name": "value",
+   "property": "value",
+   "oneof": "target_union"
+  },
+  {
+   "number": 8,
+   "name": "lease",
+   "property": "lease",
+   "oneof": "target_union"
+  }
+ ],
+ "etcdserverpb.RequestOp": [
+  {
+   "number": 1,
+   "name": "request_range",
+   "property": "requestRange",
+   "message": "etcdserverpb.RangeRequest",
+   "oneof": "request"
+  },
+  {
+   "number": 2,
+   "name": "request_put",
+   "property": "requestPut",
+   "message": "etcdserverpb.PutRequest",
+   "oneof": "request"
+  },
+  {
+   "number": 3,
+   "name": "request_delete_range",
+   "property": "requestDeleteRange",
+   "message": "etcdserverpb.DeleteRangeRequest",
+   "oneof": "request"
+  }
+ ],
+ "etcdserverpb.PutRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "value",
+   "property": "value"
+  },
+  {
+   "number": 3,
+   "name": "lease",
+   "property": "lease"
+  }
+ ],
+ "etcdserverpb.DeleteRangeRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "range_end",
+   "property": "rangeEnd"
+  }
+ ],
+ "etcdserverpb.WatchRequest": [
+  {
+   "number": 1,
+   "name": "create_request",
+   "property": "createRequest",
+   "message": "etcdserverpb.WatchCreateRequest",
+   "oneof": "request_union"
+  },
+  {
+   "number": 2,
+   "name": "cancel_request",
+   "property": "cancelRequest",
+   "message": "etcdserverpb.WatchCancelRequest",
+   "oneof": "request_union"
+  }
+ ],
+ "etcdserverpb.WatchCreateRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "range_end",
+   "property": "rangeEnd"
+  },
+  {
+   "number": 3,
+   "name": "start_revision",
+   "property": "startRevision"
+  },
+  {
+   "number": 4,
+   "name": "progress_notify",
+   "property": "progressNotify"
+  }
+ ],
+ "etcdserverpb.WatchCancelRequest": [
+  {
+   "number": 1,
+   "name": "watch_id",
+   "property": "watchId"
+  }
+ ],
+ "etcdserverpb.LeaseGrantRequest": [
+  {
+   "number": 1,
+   "name": "TTL",
+   "property": "TTL"
+  },
+  {
+   "number": 2,
+   "name": "ID",
+   "property": "ID"
+  }
+ ],
+ "etcdserverpb.LeaseRevokeRequest": [
+  {
+   "number": 1,
+   "name": "ID",
+   "property": "ID"
+  }
+ ],
+ "etcdserverpb.LeaseKeepAliveRequest": [
+  {
+   "number": 1,
+   "name": "ID",
+   "property": "ID"
+  }
+ ],
  "grpc.health.v1.HealthCheckRequest": [
   {
    "number": 1,
@@ -3087,42 +3312,22 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "microvm.instance.v1.ListCallsRequest": [],
  "microvm.instance.v1.GetMetricsRequest": [],
- "microvm.instance.v1.SetSecretRequest": [
-  {
-   "number": 1,
-   "name": "uuid",
-   "property": "uuid"
-  },
-  {
-   "number": 2,
-   "name": "value",
-   "property": "value"
-  },
-  {
-   "number": 3,
-   "name": "tenant",
-   "property": "tenant"
-  }
- ],
- "microvm.instance.v1.ListSecretsRequest": [],
- "microvm.instance.v1.RemoveSecretRequest": [
-  {
-   "number": 1,
-   "name": "uuid",
-   "property": "uuid"
-  },
-  {
-   "number": 2,
-   "name": "tenant",
-   "property": "tenant"
-  }
- ],
  "metropolis.proto.vm.EnsureMigrationTargetRequest": [
   {
    "number": 1,
    "name": "us",
    "property": "us",
    "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 100,
+   "name": "to_host",
+   "property": "toHost"
+  },
+  {
+   "number": 101,
+   "name": "dry_run",
+   "property": "dryRun"
   }
  ],
  "metropolis.proto.vm.HypervisorID": [
@@ -3159,6 +3364,34 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "them",
    "property": "them",
    "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 100,
+   "name": "volumes",
+   "property": "volumes",
+   "message": "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace"
+  }
+ ],
+ "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "host",
+   "property": "host"
+  },
+  {
+   "number": 3,
+   "name": "path",
+   "property": "path"
+  },
+  {
+   "number": 4,
+   "name": "epoch",
+   "property": "epoch"
   }
  ],
  "metropolis.proto.vm.RunLeaseRequest": [
@@ -3210,6 +3443,264 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "negotiated_endpoint",
    "property": "negotiatedEndpoint"
+  },
+  {
+   "number": 100,
+   "name": "constraint_nbd",
+   "property": "constraintNbd",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Disk"
+  },
+  {
+   "number": 101,
+   "name": "negotiated_nbd_endpoint",
+   "property": "negotiatedNbdEndpoint"
+  },
+  {
+   "number": 102,
+   "name": "negotiated_export",
+   "property": "negotiatedExport",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Export"
+  },
+  {
+   "number": 103,
+   "name": "constraint_tls",
+   "property": "constraintTls"
+  },
+  {
+   "number": 104,
+   "name": "constraint_handover",
+   "property": "constraintHandover"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu.Disk": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "size_bytes",
+   "property": "sizeBytes"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu.Export": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  }
+ ],
+ "microvm.controller.v1.RegisterHostRequest": [
+  {
+   "number": 1,
+   "name": "host",
+   "property": "host",
+   "message": "microvm.controller.v1.Host"
+  }
+ ],
+ "microvm.controller.v1.Host": [
+  {
+   "number": 1,
+   "name": "id",
+   "property": "id"
+  },
+  {
+   "number": 2,
+   "name": "endpoint",
+   "property": "endpoint"
+  },
+  {
+   "number": 3,
+   "name": "qemu_version",
+   "property": "qemuVersion"
+  },
+  {
+   "number": 4,
+   "name": "cpu",
+   "property": "cpu"
+  },
+  {
+   "number": 5,
+   "name": "cpu_models",
+   "property": "cpuModels"
+  },
+  {
+   "number": 6,
+   "name": "memory_mib",
+   "property": "memoryMib"
+  },
+  {
+   "number": 7,
+   "name": "networks",
+   "property": "networks"
+  },
+  {
+   "number": 8,
+   "name": "shared_folders",
+   "property": "sharedFolders"
+  },
+  {
+   "number": 9,
+   "name": "draining",
+   "property": "draining"
+  }
+ ],
+ "microvm.controller.v1.ListHostsRequest": [],
+ "microvm.controller.v1.EnsureVmRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 2,
+   "name": "settings",
+   "property": "settings",
+   "message": "microvm.controller.v1.VmSettings"
+  },
+  {
+   "number": 3,
+   "name": "volumes",
+   "property": "volumes",
+   "message": "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace"
+  }
+ ],
+ "microvm.controller.v1.VmSettings": [
+  {
+   "number": 1,
+   "name": "specification",
+   "property": "specification",
+   "message": "microvm.instance.v1.Specification"
+  },
+  {
+   "number": 2,
+   "name": "lease_mode",
+   "property": "leaseMode"
+  },
+  {
+   "number": 3,
+   "name": "lease_ttl_ms",
+   "property": "leaseTtlMs"
+  },
+  {
+   "number": 4,
+   "name": "needs",
+   "property": "needs",
+   "message": "microvm.controller.v1.Needs"
+  }
+ ],
+ "microvm.controller.v1.Needs": [
+  {
+   "number": 1,
+   "name": "cpu_model",
+   "property": "cpuModel"
+  },
+  {
+   "number": 2,
+   "name": "qemu_version",
+   "property": "qemuVersion"
+  },
+  {
+   "number": 3,
+   "name": "memory_mib",
+   "property": "memoryMib"
+  },
+  {
+   "number": 4,
+   "name": "networks",
+   "property": "networks"
+  },
+  {
+   "number": 5,
+   "name": "obstacles",
+   "property": "obstacles"
+  }
+ ],
+ "microvm.controller.v1.GetVmRequest": [
+  {
+   "number": 1,
+   "name": "namespace",
+   "property": "namespace"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  }
+ ],
+ "microvm.controller.v1.ListVmsRequest": [
+  {
+   "number": 1,
+   "name": "namespace",
+   "property": "namespace"
+  },
+  {
+   "number": 2,
+   "name": "page_size",
+   "property": "pageSize"
+  },
+  {
+   "number": 3,
+   "name": "page_token",
+   "property": "pageToken"
+  }
+ ],
+ "microvm.controller.v1.RemoveVmRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "microvm.controller.v1.RenewLeaseRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 2,
+   "name": "nonce",
+   "property": "nonce"
+  }
+ ],
+ "microvm.instance.v1.SetSecretRequest": [
+  {
+   "number": 1,
+   "name": "uuid",
+   "property": "uuid"
+  },
+  {
+   "number": 2,
+   "name": "value",
+   "property": "value"
+  },
+  {
+   "number": 3,
+   "name": "tenant",
+   "property": "tenant"
+  }
+ ],
+ "microvm.instance.v1.ListSecretsRequest": [],
+ "microvm.instance.v1.RemoveSecretRequest": [
+  {
+   "number": 1,
+   "name": "uuid",
+   "property": "uuid"
+  },
+  {
+   "number": 2,
+   "name": "tenant",
+   "property": "tenant"
   }
  ]
 }

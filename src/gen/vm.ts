@@ -120,13 +120,23 @@ export interface HypervisorID {
 }
 
 export interface EnsureMigrationTargetRequest {
-  us: HypervisorID | undefined;
+  us:
+    | HypervisorID
+    | undefined;
+  /** Id of the host that the VM is to move to; empty lets the controller choose. */
+  toHost: string;
+  /** Only answer where the VM would move; no target is made. */
+  dryRun: boolean;
 }
 
 export interface EnsureMigrationTargetResponse {
   action: EnsureMigrationTargetResponse_Action;
   /** The Hypervisor service of the new pod; set for ACTION_LIVE_MIGRATE. */
   targetEndpoint: string;
+  /** Why the VM cannot move; set for ACTION_SOFT_SHUTDOWN. */
+  reason: string;
+  /** Id of the host that the target is on; set for ACTION_LIVE_MIGRATE. */
+  host: string;
 }
 
 export const EnsureMigrationTargetResponse_Action = {
@@ -148,7 +158,22 @@ export namespace EnsureMigrationTargetResponse_Action {
 
 export interface MigrationSwitchoverRequest {
   us: HypervisorID | undefined;
-  them: HypervisorID | undefined;
+  them:
+    | HypervisorID
+    | undefined;
+  /** Where the volumes of the VM are once `us` runs it. */
+  volumes: MigrationSwitchoverRequest_VolumePlace[];
+}
+
+/** Where one volume of the VM is. */
+export interface MigrationSwitchoverRequest_VolumePlace {
+  /** Key of the backend. */
+  key: string;
+  /** Id of the host whose file it is; empty for storage that several hosts reach. */
+  host: string;
+  path: string;
+  /** Writers of an earlier epoch are kept from the volume. */
+  epoch: bigint;
 }
 
 export interface MigrationSwitchoverResponse {
@@ -160,6 +185,12 @@ export interface RunLeaseRequest {
 
 export interface RunLeaseUpdate {
   status: RunLeaseUpdate_Status;
+  /** The number of the lease grows whenever another hypervisor runs the VM. */
+  epoch: bigint;
+  /** How long the VM may run from the moment when the hypervisor sent the request that had this `nonce`; 0 without an expiry. */
+  ttlMs: bigint;
+  /** As the request of this grant had it; empty in the updates of RunLease, which extend no lease. */
+  nonce: Uint8Array;
 }
 
 export const RunLeaseUpdate_Status = {
@@ -218,6 +249,30 @@ export interface MigrationProtocol_Qemu {
   constraintWithBlockmigration: boolean;
   /** Where the target awaits the stream, as QEMU writes addresses. */
   negotiatedEndpoint: string;
+  /** The disks that move by NBD. */
+  constraintNbd: MigrationProtocol_Qemu_Disk[];
+  /** HOST:PORT of the target's NBD server. */
+  negotiatedNbdEndpoint: string;
+  negotiatedExport: MigrationProtocol_Qemu_Export[];
+  /** All channels use mutual TLS, and check the peer's name. */
+  constraintTls: boolean;
+  /** Version of the Handover stream that the source speaks. */
+  constraintHandover: number;
+}
+
+/** A disk that moves with the VM. */
+export interface MigrationProtocol_Qemu_Disk {
+  /** Key of the backend. */
+  key: string;
+  sizeBytes: bigint;
+}
+
+/** Where the target takes the content of a disk. */
+export interface MigrationProtocol_Qemu_Export {
+  /** Key of the backend. */
+  key: string;
+  /** Name of the NBD export. */
+  name: string;
 }
 
 function createBaseVMSpec(): VMSpec {
@@ -710,13 +765,19 @@ export const HypervisorID: MessageFns<HypervisorID> = {
 };
 
 function createBaseEnsureMigrationTargetRequest(): EnsureMigrationTargetRequest {
-  return { us: undefined };
+  return { us: undefined, toHost: "", dryRun: false };
 }
 
 export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetRequest> = {
   encode(message: EnsureMigrationTargetRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.us !== undefined) {
       HypervisorID.encode(message.us, writer.uint32(10).fork()).join();
+    }
+    if (message.toHost !== "") {
+      writer.uint32(802).string(message.toHost);
+    }
+    if (message.dryRun !== false) {
+      writer.uint32(808).bool(message.dryRun);
     }
     return writer;
   },
@@ -742,6 +803,22 @@ export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetReque
             message.us = HypervisorID.decode(reader, reader.uint32());
             continue;
           }
+          case 100: {
+            if (tag !== 802) {
+              break;
+            }
+
+            message.toHost = reader.string();
+            continue;
+          }
+          case 101: {
+            if (tag !== 808) {
+              break;
+            }
+
+            message.dryRun = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -760,12 +837,14 @@ export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetReque
   fromPartial(object: DeepPartial<EnsureMigrationTargetRequest>): EnsureMigrationTargetRequest {
     const message = createBaseEnsureMigrationTargetRequest();
     message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    message.toHost = object.toHost ?? "";
+    message.dryRun = object.dryRun ?? false;
     return message;
   },
 };
 
 function createBaseEnsureMigrationTargetResponse(): EnsureMigrationTargetResponse {
-  return { action: 0, targetEndpoint: "" };
+  return { action: 0, targetEndpoint: "", reason: "", host: "" };
 }
 
 export const EnsureMigrationTargetResponse: MessageFns<EnsureMigrationTargetResponse> = {
@@ -775,6 +854,12 @@ export const EnsureMigrationTargetResponse: MessageFns<EnsureMigrationTargetResp
     }
     if (message.targetEndpoint !== "") {
       writer.uint32(18).string(message.targetEndpoint);
+    }
+    if (message.reason !== "") {
+      writer.uint32(802).string(message.reason);
+    }
+    if (message.host !== "") {
+      writer.uint32(810).string(message.host);
     }
     return writer;
   },
@@ -808,6 +893,22 @@ export const EnsureMigrationTargetResponse: MessageFns<EnsureMigrationTargetResp
             message.targetEndpoint = reader.string();
             continue;
           }
+          case 100: {
+            if (tag !== 802) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 101: {
+            if (tag !== 810) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -827,12 +928,14 @@ export const EnsureMigrationTargetResponse: MessageFns<EnsureMigrationTargetResp
     const message = createBaseEnsureMigrationTargetResponse();
     message.action = object.action ?? 0;
     message.targetEndpoint = object.targetEndpoint ?? "";
+    message.reason = object.reason ?? "";
+    message.host = object.host ?? "";
     return message;
   },
 };
 
 function createBaseMigrationSwitchoverRequest(): MigrationSwitchoverRequest {
-  return { us: undefined, them: undefined };
+  return { us: undefined, them: undefined, volumes: [] };
 }
 
 export const MigrationSwitchoverRequest: MessageFns<MigrationSwitchoverRequest> = {
@@ -842,6 +945,9 @@ export const MigrationSwitchoverRequest: MessageFns<MigrationSwitchoverRequest> 
     }
     if (message.them !== undefined) {
       HypervisorID.encode(message.them, writer.uint32(18).fork()).join();
+    }
+    for (const v of message.volumes) {
+      MigrationSwitchoverRequest_VolumePlace.encode(v!, writer.uint32(802).fork()).join();
     }
     return writer;
   },
@@ -875,6 +981,14 @@ export const MigrationSwitchoverRequest: MessageFns<MigrationSwitchoverRequest> 
             message.them = HypervisorID.decode(reader, reader.uint32());
             continue;
           }
+          case 100: {
+            if (tag !== 802) {
+              break;
+            }
+
+            message.volumes.push(MigrationSwitchoverRequest_VolumePlace.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -896,6 +1010,101 @@ export const MigrationSwitchoverRequest: MessageFns<MigrationSwitchoverRequest> 
     message.them = (object.them !== undefined && object.them !== null)
       ? HypervisorID.fromPartial(object.them)
       : undefined;
+    message.volumes = object.volumes?.map((e) => MigrationSwitchoverRequest_VolumePlace.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseMigrationSwitchoverRequest_VolumePlace(): MigrationSwitchoverRequest_VolumePlace {
+  return { key: "", host: "", path: "", epoch: 0n };
+}
+
+export const MigrationSwitchoverRequest_VolumePlace: MessageFns<MigrationSwitchoverRequest_VolumePlace> = {
+  encode(message: MigrationSwitchoverRequest_VolumePlace, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.host !== "") {
+      writer.uint32(18).string(message.host);
+    }
+    if (message.path !== "") {
+      writer.uint32(26).string(message.path);
+    }
+    if (message.epoch !== 0n) {
+      if (BigInt.asUintN(64, message.epoch) !== message.epoch) {
+        throw new globalThis.Error("value provided for field message.epoch of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.epoch);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationSwitchoverRequest_VolumePlace {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationSwitchoverRequest_VolumePlace();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.epoch = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationSwitchoverRequest_VolumePlace>): MigrationSwitchoverRequest_VolumePlace {
+    return MigrationSwitchoverRequest_VolumePlace.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationSwitchoverRequest_VolumePlace>): MigrationSwitchoverRequest_VolumePlace {
+    const message = createBaseMigrationSwitchoverRequest_VolumePlace();
+    message.key = object.key ?? "";
+    message.host = object.host ?? "";
+    message.path = object.path ?? "";
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
     return message;
   },
 };
@@ -999,13 +1208,28 @@ export const RunLeaseRequest: MessageFns<RunLeaseRequest> = {
 };
 
 function createBaseRunLeaseUpdate(): RunLeaseUpdate {
-  return { status: 0 };
+  return { status: 0, epoch: 0n, ttlMs: 0n, nonce: new Uint8Array(0) };
 }
 
 export const RunLeaseUpdate: MessageFns<RunLeaseUpdate> = {
   encode(message: RunLeaseUpdate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.status !== 0) {
       writer.uint32(8).int32(message.status);
+    }
+    if (message.epoch !== 0n) {
+      if (BigInt.asUintN(64, message.epoch) !== message.epoch) {
+        throw new globalThis.Error("value provided for field message.epoch of type uint64 too large");
+      }
+      writer.uint32(800).uint64(message.epoch);
+    }
+    if (message.ttlMs !== 0n) {
+      if (BigInt.asUintN(64, message.ttlMs) !== message.ttlMs) {
+        throw new globalThis.Error("value provided for field message.ttlMs of type uint64 too large");
+      }
+      writer.uint32(808).uint64(message.ttlMs);
+    }
+    if (message.nonce.length !== 0) {
+      writer.uint32(818).bytes(message.nonce);
     }
     return writer;
   },
@@ -1031,6 +1255,30 @@ export const RunLeaseUpdate: MessageFns<RunLeaseUpdate> = {
             message.status = reader.int32() as any;
             continue;
           }
+          case 100: {
+            if (tag !== 800) {
+              break;
+            }
+
+            message.epoch = reader.uint64() as bigint;
+            continue;
+          }
+          case 101: {
+            if (tag !== 808) {
+              break;
+            }
+
+            message.ttlMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 102: {
+            if (tag !== 818) {
+              break;
+            }
+
+            message.nonce = reader.bytes();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1049,6 +1297,9 @@ export const RunLeaseUpdate: MessageFns<RunLeaseUpdate> = {
   fromPartial(object: DeepPartial<RunLeaseUpdate>): RunLeaseUpdate {
     const message = createBaseRunLeaseUpdate();
     message.status = object.status ?? 0;
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
+    message.ttlMs = (object.ttlMs !== undefined && object.ttlMs !== null) ? BigInt(object.ttlMs) : 0n;
+    message.nonce = object.nonce ?? new Uint8Array(0);
     return message;
   },
 };
@@ -1377,7 +1628,15 @@ export const MigrationProtocol: MessageFns<MigrationProtocol> = {
 };
 
 function createBaseMigrationProtocol_Qemu(): MigrationProtocol_Qemu {
-  return { constraintWithBlockmigration: false, negotiatedEndpoint: "" };
+  return {
+    constraintWithBlockmigration: false,
+    negotiatedEndpoint: "",
+    constraintNbd: [],
+    negotiatedNbdEndpoint: "",
+    negotiatedExport: [],
+    constraintTls: false,
+    constraintHandover: 0,
+  };
 }
 
 export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
@@ -1387,6 +1646,21 @@ export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
     }
     if (message.negotiatedEndpoint !== "") {
       writer.uint32(18).string(message.negotiatedEndpoint);
+    }
+    for (const v of message.constraintNbd) {
+      MigrationProtocol_Qemu_Disk.encode(v!, writer.uint32(802).fork()).join();
+    }
+    if (message.negotiatedNbdEndpoint !== "") {
+      writer.uint32(810).string(message.negotiatedNbdEndpoint);
+    }
+    for (const v of message.negotiatedExport) {
+      MigrationProtocol_Qemu_Export.encode(v!, writer.uint32(818).fork()).join();
+    }
+    if (message.constraintTls !== false) {
+      writer.uint32(824).bool(message.constraintTls);
+    }
+    if (message.constraintHandover !== 0) {
+      writer.uint32(832).uint32(message.constraintHandover);
     }
     return writer;
   },
@@ -1420,6 +1694,46 @@ export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
             message.negotiatedEndpoint = reader.string();
             continue;
           }
+          case 100: {
+            if (tag !== 802) {
+              break;
+            }
+
+            message.constraintNbd.push(MigrationProtocol_Qemu_Disk.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 101: {
+            if (tag !== 810) {
+              break;
+            }
+
+            message.negotiatedNbdEndpoint = reader.string();
+            continue;
+          }
+          case 102: {
+            if (tag !== 818) {
+              break;
+            }
+
+            message.negotiatedExport.push(MigrationProtocol_Qemu_Export.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 103: {
+            if (tag !== 824) {
+              break;
+            }
+
+            message.constraintTls = reader.bool();
+            continue;
+          }
+          case 104: {
+            if (tag !== 832) {
+              break;
+            }
+
+            message.constraintHandover = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1439,6 +1753,148 @@ export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
     const message = createBaseMigrationProtocol_Qemu();
     message.constraintWithBlockmigration = object.constraintWithBlockmigration ?? false;
     message.negotiatedEndpoint = object.negotiatedEndpoint ?? "";
+    message.constraintNbd = object.constraintNbd?.map((e) => MigrationProtocol_Qemu_Disk.fromPartial(e)) || [];
+    message.negotiatedNbdEndpoint = object.negotiatedNbdEndpoint ?? "";
+    message.negotiatedExport = object.negotiatedExport?.map((e) => MigrationProtocol_Qemu_Export.fromPartial(e)) || [];
+    message.constraintTls = object.constraintTls ?? false;
+    message.constraintHandover = object.constraintHandover ?? 0;
+    return message;
+  },
+};
+
+function createBaseMigrationProtocol_Qemu_Disk(): MigrationProtocol_Qemu_Disk {
+  return { key: "", sizeBytes: 0n };
+}
+
+export const MigrationProtocol_Qemu_Disk: MessageFns<MigrationProtocol_Qemu_Disk> = {
+  encode(message: MigrationProtocol_Qemu_Disk, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.sizeBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationProtocol_Qemu_Disk {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationProtocol_Qemu_Disk();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationProtocol_Qemu_Disk>): MigrationProtocol_Qemu_Disk {
+    return MigrationProtocol_Qemu_Disk.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationProtocol_Qemu_Disk>): MigrationProtocol_Qemu_Disk {
+    const message = createBaseMigrationProtocol_Qemu_Disk();
+    message.key = object.key ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    return message;
+  },
+};
+
+function createBaseMigrationProtocol_Qemu_Export(): MigrationProtocol_Qemu_Export {
+  return { key: "", name: "" };
+}
+
+export const MigrationProtocol_Qemu_Export: MessageFns<MigrationProtocol_Qemu_Export> = {
+  encode(message: MigrationProtocol_Qemu_Export, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrationProtocol_Qemu_Export {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrationProtocol_Qemu_Export();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrationProtocol_Qemu_Export>): MigrationProtocol_Qemu_Export {
+    return MigrationProtocol_Qemu_Export.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrationProtocol_Qemu_Export>): MigrationProtocol_Qemu_Export {
+    const message = createBaseMigrationProtocol_Qemu_Export();
+    message.key = object.key ?? "";
+    message.name = object.name ?? "";
     return message;
   },
 };

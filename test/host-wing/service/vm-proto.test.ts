@@ -13,7 +13,7 @@ import { generatedRoot } from '../../../src/build/generate.ts'
 
 const PACKAGE = 'metropolis.proto.vm.'
 
-/** Written by hand from the protocol, as `name number type`. */
+/** Written by hand from the protocol, as `name number type`. The fields from 100 on are additions of this project. */
 const MESSAGES: Readonly<Record<string, readonly string[]>> = {
   VMSpec: [
     'name 1 string',
@@ -30,19 +30,46 @@ const MESSAGES: Readonly<Record<string, readonly string[]>> = {
   NetworkConfig: ['v4 1 PTPAddress', 'v6 2 PTPAddress'],
   HypervisorID: ['vm_name 1 string', 'namespace 2 string', 'pod_name 3 string', 'run_id 4 uint64'],
   RunLeaseRequest: ['us 1 HypervisorID'],
-  RunLeaseUpdate: ['status 1 RunLeaseUpdate.Status'],
-  MigrationSwitchoverRequest: ['us 1 HypervisorID', 'them 2 HypervisorID'],
+  RunLeaseUpdate: [
+    'status 1 RunLeaseUpdate.Status',
+    'epoch 100 uint64',
+    'ttl_ms 101 uint64',
+    'nonce 102 bytes',
+  ],
+  MigrationSwitchoverRequest: [
+    'us 1 HypervisorID',
+    'them 2 HypervisorID',
+    'volumes 100 repeated MigrationSwitchoverRequest.VolumePlace',
+  ],
+  'MigrationSwitchoverRequest.VolumePlace': [
+    'key 1 string',
+    'host 2 string',
+    'path 3 string',
+    'epoch 4 uint64',
+  ],
   MigrationSwitchoverResponse: [],
-  EnsureMigrationTargetRequest: ['us 1 HypervisorID'],
+  EnsureMigrationTargetRequest: ['us 1 HypervisorID', 'to_host 100 string', 'dry_run 101 bool'],
   EnsureMigrationTargetResponse: [
     'action 1 EnsureMigrationTargetResponse.Action',
     'target_endpoint 2 string',
+    'reason 100 string',
+    'host 101 string',
   ],
   ResetRequest: [],
   ResetResponse: [],
   ConsoleIO: ['data 1 bytes'],
   MigrationProtocol: ['qmeu_block 1 MigrationProtocol.Qemu in kind'],
-  'MigrationProtocol.Qemu': ['constraint_with_blockmigration 1 bool', 'negotiated_endpoint 2 string'],
+  'MigrationProtocol.Qemu': [
+    'constraint_with_blockmigration 1 bool',
+    'negotiated_endpoint 2 string',
+    'constraint_nbd 100 repeated MigrationProtocol.Qemu.Disk',
+    'negotiated_nbd_endpoint 101 string',
+    'negotiated_export 102 repeated MigrationProtocol.Qemu.Export',
+    'constraint_tls 103 bool',
+    'constraint_handover 104 uint32',
+  ],
+  'MigrationProtocol.Qemu.Disk': ['key 1 string', 'size_bytes 2 uint64'],
+  'MigrationProtocol.Qemu.Export': ['key 1 string', 'name 2 string'],
   StartMigrationRequest: ['supported_migration_protocol 1 repeated MigrationProtocol', 'us 2 HypervisorID'],
   StartMigrationResponse: ['migration_protocol 1 MigrationProtocol'],
 }
