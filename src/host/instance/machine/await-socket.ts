@@ -81,7 +81,7 @@ const UNTRUSTED = 'The certificate is not trusted'
  * Whether the process listens on the socket; also when that cannot be seen. A connection would tell, too, but virtiofsd takes
  * one only.
  */
-async function isListening(pid: number, path: string): Promise<boolean> {
+export async function isListening(pid: number, path: string): Promise<boolean> {
   // A list for each network namespace. The path is as the process has bound it.
   const list = await readFile(`/proc/${pid}/net/unix`, 'utf8').catch(() => undefined)
   if (list === undefined) return true

@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, rmSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isListening } from '../../../../src/host/instance/machine/await-socket.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { findVsockDaemon } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { qemuId, specKey } from '../../../../src/host/spec/spec-key.ts'
@@ -95,7 +96,7 @@ export async function plugVsock(
   const vm = `guest-cid=${cid},socket=${socket},uds-path=${path},tx-buffer-size=28672`
   const daemon = spawn(program, ['--vm', vm], { stdio: 'ignore' })
   await once(daemon, 'spawn')
-  while (!existsSync(socket)) {
+  while (!(await isListening(daemon.pid ?? 0, socket))) {
     if (daemon.exitCode !== null) throw new Error(`${program} ended`)
     await sleep(5)
   }
