@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "children/child.h"
+#include "children/lease.h"
 #include "children/memory.h"
 #include "children/walls.h"
 #include "connection.h"
@@ -34,6 +35,10 @@ static void start_child(struct holder *holder, struct connection *connection, ch
   }
   if (!plan->is_console && strcmp(words[2], "log") != 0) {
     refuse(holder, connection, "INVALID_ARGUMENT", "output: unknown, want console or log");
+    return;
+  }
+  if (lease_has_ended(holder)) {
+    refuse(holder, connection, "FAILED_PRECONDITION", "start %s: the lease has ended", name);
     return;
   }
   int failed_wall;
@@ -216,6 +221,33 @@ static void give_memory(struct holder *holder, struct connection *connection, ch
     connection_close(holder, connection);
 }
 
+static void tell_lease(struct holder *holder, struct connection *connection) {
+  const bool has_ended = lease_has_ended(holder);
+  if (holder->lease_until_ns == 0)
+    answer(holder, connection, "ok");
+  else
+    answer(holder, connection, "ok %llu%s", (unsigned long long)holder->lease_until_ns, has_ended ? " ended" : "");
+}
+
+/* Sets the end of the lease, or tells it without one. */
+static void lease(struct holder *holder, struct connection *connection, char **words) {
+  uint64_t until_ns;
+  if (words[1] == NULL)
+    tell_lease(holder, connection);
+  else if (!word_number(words[1], INT64_MAX, &until_ns))
+    refuse(holder, connection, "INVALID_ARGUMENT", "lease: not a number below 2^63");
+  else if (lease_set(holder, until_ns))
+    answer(holder, connection, "ok");
+  else if (errno == ETIME)
+    refuse(holder, connection, "FAILED_PRECONDITION", "lease: %s: %s, now is %llu", words[1],
+           holder->lease_has_ended ? "the one before has ended" : "has passed", (unsigned long long)boot_ns());
+  else if (errno == ERANGE)
+    refuse(holder, connection, "OUT_OF_RANGE", "lease: %s: want at most %d s from now, which is %llu", words[1],
+           LEASE_SECONDS_MAX, (unsigned long long)boot_ns());
+  else
+    refuse_errno(holder, connection, "lease");
+}
+
 static void watch(struct holder *holder, struct connection *connection, char **words) {
   (void)words;
   connection->wants_exits = true;
@@ -251,6 +283,7 @@ static const struct verb {
     {"close", 2, 2, close_ring},
     {"memory", 2, 2, make_memory},
     {"give", 1, 1, give_memory},
+    {"lease", 1, 2, lease},
     {"watch", 1, 1, watch},
     {"leash", 1, 1, leash},
     {"end", 1, 1, end},

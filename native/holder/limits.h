@@ -24,6 +24,9 @@
 /* For the memory of another holder, which gives it at once. */
 #define GIVE_TIMEOUT_MS 4000
 
+/* From now to the end of a lease. */
+#define LEASE_SECONDS_MAX 3600
+
 /* Of one read. */
 #define CHUNK_BYTES 65536
 

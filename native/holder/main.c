@@ -16,6 +16,7 @@
 
 #include "../process/defaults.h"
 #include "children/child.h"
+#include "children/lease.h"
 #include "children/log-file.h"
 #include "children/namespace.h"
 #include "children/spawn.h"
@@ -92,6 +93,7 @@ static bool open_listener(struct holder *holder) {
 static bool prepare(struct holder *holder, const char **step) {
   for (int i = 0; i < CHILDREN_MAX; i++) holder->children[i].log.fd = -1;
   holder->memory = -1;
+  holder->lease_timer.fd = -1;
   umask(077);
   *step = "/proc";
   holder->outer_pid = outer_pid();
@@ -143,6 +145,9 @@ static void on_event(struct holder *holder, enum subject subject, uint32_t index
       return;
     case SUBJECT_LOG:
       if (holder->children[index].log.fd >= 0) log_read(holder, &holder->children[index]);
+      return;
+    case SUBJECT_LEASE:
+      lease_event(holder);
       return;
   }
 }

@@ -9,7 +9,15 @@
 #define NEVER (-1)
 
 /* What an event of epoll is about; the low half of its data is an index. */
-enum subject { SUBJECT_LISTENER, SUBJECT_SIGNALS, SUBJECT_CONNECTION, SUBJECT_PEER, SUBJECT_PORT, SUBJECT_LOG };
+enum subject {
+  SUBJECT_LISTENER,
+  SUBJECT_SIGNALS,
+  SUBJECT_CONNECTION,
+  SUBJECT_PEER,
+  SUBJECT_PORT,
+  SUBJECT_LOG,
+  SUBJECT_LEASE
+};
 
 struct watch {
   int fd; /* or -1 */
@@ -75,6 +83,9 @@ struct holder {
   uint64_t ends;
   int exits_file;
   int memory; /* a sealed memory file, or -1 */
+  struct watch lease_timer;
+  uint64_t lease_until_ns; /* of CLOCK_BOOTTIME; 0 without a lease */
+  bool lease_has_ended;
   uint32_t clients;
   uint32_t connections_used; /* all later entries are unused */
   uint32_t rings_used;

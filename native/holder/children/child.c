@@ -13,6 +13,7 @@
 #include "../connection.h"
 #include "../streams/source.h"
 #include "../watch.h"
+#include "lease.h"
 #include "log-file.h"
 #include "spawn.h"
 
@@ -96,6 +97,13 @@ static bool open_console(struct holder *holder, struct ring **ring, int *child_e
   return is_open;
 }
 
+/* A program that hangs in its exec does not keep the holder from the end of its lease. */
+static uint64_t start_until_ns(const struct holder *holder) {
+  const uint64_t until_ns = boot_ns() + START_TIMEOUT_MS * 1000000ull;
+  const bool ends_before = holder->lease_until_ns != 0 && holder->lease_until_ns < until_ns;
+  return ends_before ? holder->lease_until_ns : until_ns;
+}
+
 struct child *child_start(struct holder *holder, const struct child_plan *plan, int *failed_wall) {
   *failed_wall = -1;
   struct child *child = entry_for(holder, plan->name);
@@ -107,6 +115,7 @@ struct child *child_start(struct holder *holder, const struct child_plan *plan, 
       .log = -1,
       .walls = plan->walls,
       .wall_count = plan->wall_count,
+      .until_ns = start_until_ns(holder),
       .failed_wall = -1,
   };
   if (plan->is_console && !open_console(holder, &ring, &spawn.console)) return NULL;

@@ -11,6 +11,7 @@
 
 #include "../../process/defaults.h"
 #include "../limits.h"
+#include "lease.h"
 #include "walls.h"
 
 #define EXIT_CANNOT_EXECUTE 127
@@ -42,10 +43,15 @@ static void become_program(struct spawn *spawn, int reports) {
   if (errno == EACCES && program >= 0 && fcntl(program, F_SETFD, 0) == 0) fexecve(program, spawn->argv, environ);
 }
 
+static int left_ms(uint64_t until_ns) {
+  const uint64_t now_ns = boot_ns();
+  return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns) / 1000000);
+}
+
 /* Returns whether a report came; errno is 0 at the end of the pipe, ETIMEDOUT when it lasts too long. */
-static bool next_report(int reports, struct report *report) {
+static bool next_report(const struct spawn *spawn, int reports, struct report *report) {
   struct pollfd polled = {.fd = reports, .events = POLLIN};
-  if (poll(&polled, 1, START_TIMEOUT_MS) == 0) {
+  if (poll(&polled, 1, left_ms(spawn->until_ns)) == 0) {
     errno = ETIMEDOUT;
     return false;
   }
@@ -55,12 +61,12 @@ static bool next_report(int reports, struct report *report) {
 
 static bool await_exec(struct spawn *spawn, int reports) {
   struct report report;
-  if (!next_report(reports, &report)) {
+  if (!next_report(spawn, reports, &report)) {
     if (errno == 0) errno = ECHILD;
     return false;
   }
   spawn->outer_pid = report.value;
-  if (!next_report(reports, &report)) return errno == 0;
+  if (!next_report(spawn, reports, &report)) return errno == 0;
   spawn->failed_wall = report.wall;
   errno = report.value;
   return false;

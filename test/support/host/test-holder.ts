@@ -84,8 +84,8 @@ export async function connected(path: string): Promise<Socket> {
   return socket
 }
 
-/** A line of /proc/PID/status in KiB. */
-export function statusKiB(pid: number, field: string): number {
+/** The number in a line of /proc/PID/status; sizes are in KiB. */
+export function statusNumber(pid: number, field: string): number {
   const line = readFileSync(`/proc/${pid}/status`, 'utf8')
     .split('\n')
     .find((each) => each.startsWith(`${field}:`))

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, errnoOf, StatusCode, type StatusCodeName } from '../../../base/errors.ts'
 import { procStatFields } from '../../../os/process/proc-stat.ts'
-import type { ChildPlan, HeldChild, Holder, Ring } from './holder.ts'
+import type { ChildPlan, HeldChild, HeldLease, Holder, Ring } from './holder.ts'
 
 const VERSION = '1'
 
@@ -126,6 +126,15 @@ export class HolderClient implements Holder {
         throw error
       },
     )
+  }
+
+  async setLease(untilNs: bigint): Promise<void> {
+    await this.#command('lease', String(untilNs))
+  }
+
+  async heldLease(): Promise<HeldLease | undefined> {
+    const [, until, ended] = (await this.#command('lease')).at(-1) ?? []
+    return until === undefined ? undefined : { untilNs: BigInt(until), hasEnded: ended === 'ended' }
   }
 
   async end(): Promise<void> {

@@ -19,6 +19,13 @@ export interface Ring {
   readonly isClosed: boolean
 }
 
+export interface HeldLease {
+  /** Of CLOCK_BOOTTIME. */
+  readonly untilNs: bigint
+  /** The processes were killed at that moment. */
+  readonly hasEnded: boolean
+}
+
 export interface ChildPlan {
   readonly name: string
   readonly argv: readonly [string, ...string[]]
@@ -57,6 +64,14 @@ export interface Holder {
   memory(path: string): Promise<void>
   /** Whether it has a sealed memory to give. */
   hasSealedMemory(): Promise<boolean>
+  /**
+   * Has the holder kill all processes at this moment of CLOCK_BOOTTIME in nanoseconds, unless it is set anew before, and whatever
+   * becomes of this process. Rejects with FAILED_PRECONDITION for a moment that has passed and after the end of a lease, with
+   * OUT_OF_RANGE for one that is more than an hour away.
+   */
+  setLease(untilNs: bigint): Promise<void>
+  /** The lease that was set last; undefined when none was. Nothing is started after its end. */
+  heldLease(): Promise<HeldLease | undefined>
   /** Kills all children and ends the holder. */
   end(): Promise<void>
   /** Resolves when the holder and all its children have ended; never rejects. Stays pending after `disconnect`. */

@@ -101,6 +101,12 @@ export class LocalHolder implements Holder {
     return false
   }
 
+  async setLease(): Promise<void> {
+    throw new AgentError('UNIMPLEMENTED', 'lease: a machine of one run has none')
+  }
+
+  async heldLease(): Promise<undefined> {}
+
   async end(): Promise<void> {
     this.disconnect()
     await Promise.all([...this.#children.values()].map(({ ended }) => ended))

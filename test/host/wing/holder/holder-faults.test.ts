@@ -20,7 +20,7 @@ import {
   nextExit,
   readAll,
   sh,
-  statusKiB,
+  statusNumber,
   TestHolders,
 } from '../../../support/host/test-holder.ts'
 import { processes, processState } from '../../../support/processes.ts'
@@ -226,7 +226,7 @@ describe('holder: limits', () => {
       .poll(async () => (await holder.rings())[0])
       .toMatchObject({ end: BigInt(GIB), isClosed: true })
     // All that is resident: anonymous memory, and pages of the program.
-    expect(statusKiB(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
+    expect(statusNumber(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
     expect(heapKiB(holder.pid)).toBe(heap)
     for (const socket of idle) socket.destroy()
     expect((await readAll((await holder.attach(0, 0n)).stream)).length).toBe(1 << 20)
@@ -327,7 +327,7 @@ describe('holder: limits', () => {
         code: 'RESOURCE_EXHAUSTED',
       })
       expect(await holder.rings()).toHaveLength(2048)
-      expect(statusKiB(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
+      expect(statusNumber(holder.pid, 'VmHWM')).toBeLessThanOrEqual(1024)
       await holder.end()
     })
   })

@@ -7,7 +7,7 @@ import { projectRoot } from '../../../../src/build/project.ts'
 import { ConsoleIO } from '../../../../src/gen/vm.ts'
 import { CONSOLE_LIMITS } from '../../../../src/host/instance/console/shared-console.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
-import { statusKiB } from '../../../support/host/test-holder.ts'
+import { statusNumber } from '../../../support/host/test-holder.ts'
 import { daemonClient, type OpenStream } from '../../../support/host-wing/running-daemon.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -137,14 +137,14 @@ describe('the console of a machine by a daemon', () => {
       await shown.until(({ text }) => text.includes('hello'))
       shown.stream.call.pause()
     }
-    const before = statusKiB(daemon.pid ?? 0, 'VmRSS')
+    const before = statusNumber(daemon.pid ?? 0, 'VmRSS')
     const [id = ''] = readdirSync(join(folder, 'state/instances'))
     silent[0]?.type(`print ${GIB}\nthen\n`)
     const end = async () => (await readRing(join(folder, 'state/instances', id), 0)).end
     await expect.poll(end, { interval: 200, timeout: 50_000 }).toBe(BigInt(GIB + 11))
     const { holderPid } = await client().instances.getInstance({ key: 'web' })
-    expect(statusKiB(holderPid, 'VmHWM')).toBeLessThanOrEqual(1024)
-    expect(statusKiB(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(128 * 1024)
+    expect(statusNumber(holderPid, 'VmHWM')).toBeLessThanOrEqual(1024)
+    expect(statusNumber(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(128 * 1024)
     const stdin = new PassThrough()
     const leave = (text: string) => text.includes('then') && stdin.write(DETACH)
     const words = ['console', 'web', '--socket', join(folder, 'state/admin.sock')]
@@ -152,7 +152,7 @@ describe('the console of a machine by a daemon', () => {
   })
 
   it('slows no guest, and stays small, with 1,000 callers that never read and one that types 1 GiB', async () => {
-    const before = statusKiB(daemon.pid ?? 0, 'VmRSS')
+    const before = statusNumber(daemon.pid ?? 0, 'VmRSS')
     const silent: Shown[] = []
     for (let count = 0; count < STREAMS.silent; count += STREAMS.ofConnection) {
       const connection = client()
@@ -186,6 +186,6 @@ describe('the console of a machine by a daemon', () => {
       still = typed === last ? still + 1 : 0
     }
     expect(typed).toBeLessThan(GIB / 16)
-    expect(statusKiB(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(256 * 1024)
+    expect(statusNumber(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(256 * 1024)
   })
 })

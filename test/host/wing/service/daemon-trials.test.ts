@@ -11,7 +11,7 @@ import {
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
-import { statusKiB } from '../../../support/host/test-holder.ts'
+import { statusNumber } from '../../../support/host/test-holder.ts'
 import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -67,7 +67,7 @@ describe('a guest that prints without an end', () => {
       client.open('metropolis.proto.vm.OOBManagement/Console', { metadata: { instance: 'web' } }),
     )
     for (const { call } of silent) call.pause()
-    const before = statusKiB(daemon.pid ?? 0, 'VmRSS')
+    const before = statusNumber(daemon.pid ?? 0, 'VmRSS')
     await client.instances.changeState({ key: 'web', change: Change.RUN })
     await expect.poll(printed, { interval: 200, timeout: 50_000 }).toBeGreaterThan(ENOUGH)
     const stdin = new PassThrough()
@@ -77,8 +77,8 @@ describe('a guest that prints without an end', () => {
       onOutput: (text) => text.length > 1000 && stdin.write('\x10\x11'),
     })
     expect(shown).toMatchObject({ status: 0, stdout: expect.stringMatching(/^x+$/) })
-    expect(statusKiB(holderPid, 'VmHWM')).toBeLessThanOrEqual(1024)
-    expect(statusKiB(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(64 * 1024)
+    expect(statusNumber(holderPid, 'VmHWM')).toBeLessThanOrEqual(1024)
+    expect(statusNumber(daemon.pid ?? 0, 'VmHWM') - before).toBeLessThan(64 * 1024)
   })
 })
 

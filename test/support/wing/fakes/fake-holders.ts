@@ -1,7 +1,13 @@
 import { writeFileSync } from 'node:fs'
 import { PassThrough } from 'node:stream'
 import { AgentError } from '../../../../src/base/errors.ts'
-import type { ChildPlan, HeldChild, Holder, Ring } from '../../../../src/host/instance/holder/holder.ts'
+import type {
+  ChildPlan,
+  HeldChild,
+  HeldLease,
+  Holder,
+  Ring,
+} from '../../../../src/host/instance/holder/holder.ts'
 import type { Holders } from '../../../../src/host/instance/machine/steps.ts'
 import { FakeQemu } from './fake-qemu.ts'
 
@@ -58,6 +64,7 @@ export class FakeHolder implements Holder {
   qemu: FakeQemu | undefined
   #isDead = false
   #started = 0
+  #lease: HeldLease | undefined
   readonly #folder: string
   readonly #holders: FakeHolders
   readonly #children: Child[] = []
@@ -108,6 +115,16 @@ export class FakeHolder implements Holder {
   async hasSealedMemory(): Promise<boolean> {
     this.#request()
     return false
+  }
+
+  async setLease(untilNs: bigint): Promise<void> {
+    this.#request()
+    this.#lease = { untilNs, hasEnded: false }
+  }
+
+  async heldLease(): Promise<HeldLease | undefined> {
+    this.#request()
+    return this.#lease
   }
 
   async children(): Promise<readonly HeldChild[]> {
