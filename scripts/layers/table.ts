@@ -218,6 +218,16 @@ export const LAYERS: readonly Layer[] = [
     ],
     node: 'all',
   },
+  {
+    folder: 'src/host/tls',
+    imports: ['src/client/connection', 'src/rpc', 'src/base'],
+    node: 'all',
+  },
+  {
+    folder: 'src/host/controller',
+    imports: ['src/host/tls', 'src/client/connection', 'src/rpc', 'src/gen', 'src/base'],
+    node: 'all',
+  },
   { folder: 'src/host/secrets', imports: ['src/host/spec', 'src/gen', 'src/base'], node: 'all' },
   {
     folder: 'src/host/instance',
@@ -247,7 +257,8 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/host/migration',
     imports: [
-      ...['src/host/instance', 'src/host/qemu', 'src/host/spec'],
+      ...['src/host/instance', 'src/host/qemu', 'src/host/spec', 'src/host/tls'],
+      'src/host/controller/client.ts',
       ...['src/client', 'src/rpc', 'src/gen', 'src/base', 'src/os', 'src/build'],
     ],
     node: 'all',
@@ -264,6 +275,9 @@ export const LAYERS: readonly Layer[] = [
         'src/host/root-disk',
         'src/host/machine',
         'src/host/spec',
+        'src/host/tls',
+        'src/host/controller/client.ts',
+        'src/host/controller/hypervisor-id.ts',
       ],
       ...['src/rpc', 'src/gen', 'src/base', 'src/os'],
     ],
