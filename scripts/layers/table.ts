@@ -279,7 +279,7 @@ export const LAYERS: readonly Layer[] = [
         'src/host/controller/client.ts',
         'src/host/controller/hypervisor-id.ts',
       ],
-      ...['src/rpc', 'src/gen', 'src/base', 'src/os'],
+      ...['src/client/connection', 'src/rpc', 'src/gen', 'src/base', 'src/os'],
     ],
     node: 'all',
     packages: ['@bufbuild/protobuf', '@grpc/grpc-js', 'smol-toml'],

@@ -9,19 +9,25 @@ import type { ServedConnection } from '../../rpc/connection.ts'
 import type { ReadDescriptors } from '../../rpc/grpc/reflection.ts'
 import { serveGrpc } from '../../rpc/grpc/server.ts'
 import type { Totals } from '../../rpc/limits.ts'
+import type { CheckCall } from '../../rpc/method.ts'
 import { startTimer } from '../../rpc/timer.ts'
 import { MAX_STATE_FOLDER_BYTES } from '../instance/limits.ts'
 import type { ServedTables } from './serve.ts'
 
-export interface SocketPlan {
+export interface SocketPlan extends ServedPlan {
   readonly path: string
   /** Owner of the socket; undefined for the daemon's own user. */
   readonly uid: number | undefined
+}
+
+export interface ServedPlan {
   /** Names the callers of this socket in the log. */
   readonly peer: string
   readonly tables: ServedTables
   /** The limits of this socket's callers together, so that one tenant takes nothing from the others. */
   readonly totals: Totals
+  /** Checks calls of health and reflection; by default all may make them. */
+  readonly checkCall?: CheckCall
 }
 
 /** Bytes of a path that bind(2) takes. */
@@ -39,7 +45,7 @@ export class ApiSockets {
     readonly log: Logger
     readonly readDescriptors: ReadDescriptors
   }
-  readonly #servers: { readonly server: Server; readonly path: string }[] = []
+  readonly #servers: Server[] = []
   readonly #open = new Map<Socket, ServedConnection>()
 
   constructor(shared: { readonly log: Logger; readonly readDescriptors: ReadDescriptors }) {
@@ -52,7 +58,7 @@ export class ApiSockets {
     if (Buffer.byteLength(path) > MOST_PATH_BYTES)
       throw refused(path, `longer than ${MOST_PATH_BYTES} bytes, want a shorter --state or --socket`)
     await removeStaleSocket(path)
-    const server = createServer((socket) => this.#serve(socket, plan))
+    const server = createServer((socket) => this.serve(socket, plan))
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error) => void failureOf(path, error).then(reject))
       // A umask by which the socket is its owner's alone from its first moment on.
@@ -66,14 +72,19 @@ export class ApiSockets {
     server.on('error', (error) =>
       this.#shared.log.error('connection not accepted', { socket: path, error: messageOf(error) }),
     )
-    this.#servers.push({ server, path })
+    this.add(server)
     if (uid !== undefined && uid !== process.getuid?.())
       await chown(path, uid, -1).catch(failed('chown', path))
   }
 
+  /** A server that gives its connections to {@link serve}, and is closed with the others. */
+  add(server: Server): void {
+    this.#servers.push(server)
+  }
+
   /** Accepts no more, and resolves once the calls have ended or their time is over. */
   async close(): Promise<void> {
-    const closed = this.#servers.map(({ server }) => new Promise((resolve) => server.close(resolve)))
+    const closed = this.#servers.map((server) => new Promise((resolve) => server.close(resolve)))
     for (const [socket, connection] of this.#open) {
       // A client that has not spoken yet does not hear that it should go.
       if (socket.bytesRead === 0) socket.destroy()
@@ -86,7 +97,8 @@ export class ApiSockets {
     stopTimer()
   }
 
-  #serve(socket: Socket, { peer, tables, totals }: SocketPlan): void {
+  /** Serves an accepted connection. */
+  serve(socket: Socket, { checkCall = async () => undefined, peer, tables, totals }: ServedPlan): void {
     const { log, readDescriptors } = this.#shared
     // 'close' follows.
     socket.on('error', () => {})
@@ -105,7 +117,7 @@ export class ApiSockets {
       firstBytes: Buffer.alloc(0),
       readDescriptors,
       answerBytes: ANSWER_BYTES,
-      checkCall: async () => undefined,
+      checkCall,
       totals: own,
       startTimer,
     })

@@ -3,6 +3,7 @@ import { isAbsolute, normalize } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { UIDS, type UidRange } from '../instance/machine/uids.ts'
 import { DEFAULT_QUOTA, type Quota, type Quotas } from '../instance/record/quota.ts'
+import { HOST_FIELDS, type HostSettings, hostSettings } from './hosts/host-settings.ts'
 
 export interface Tenant {
   readonly name: string
@@ -22,6 +23,8 @@ export interface Configuration {
   readonly catalogue?: string | undefined
   /** How many templates are kept; {@link DEFAULT_TEMPLATES} by default. */
   readonly templates?: number | undefined
+  /** This host among others; without it machines come from nowhere, and go nowhere. */
+  readonly host?: HostSettings | undefined
 }
 
 export const DEFAULT_TEMPLATES = 8
@@ -47,13 +50,19 @@ export async function readConfiguration(path: string): Promise<Configuration> {
   } catch (error) {
     return fail(messageOf(error))
   }
-  const names = ['tenants', 'uids', 'catalogue', 'templates']
-  const { tenants = {}, uids = {}, catalogue, templates } = table('', root, names, fail)
+  const names = ['tenants', 'uids', 'catalogue', 'templates', 'host']
+  const { tenants = {}, uids = {}, catalogue, templates, host } = table('', root, names, fail)
   const range = uidsOf(uids, fail)
   const configuration = {
     uids: range,
     ...(catalogue !== undefined && { catalogue: pathAt('catalogue', catalogue, fail) }),
     ...(templates !== undefined && { templates: templatesOf(templates, fail) }),
+    ...(host !== undefined && {
+      host: hostSettings(table('host', host, HOST_FIELDS, fail), {
+        fail,
+        path: (where, path) => pathAt(where, path, fail),
+      }),
+    }),
     tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
       tenantOf(name, value, fail),
     ),

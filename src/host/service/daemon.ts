@@ -13,6 +13,7 @@ import { openSecrets, type Secrets } from '../secrets/secrets.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
+import { readCredentials } from './hosts/credentials.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -81,7 +82,8 @@ interface Part {
 
 async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const { stateFolder, configuration, log, socket = join(stateFolder, 'admin.sock') } = options
-  const { tenants } = configuration
+  const { host, tenants } = configuration
+  const credentials = host && (await readCredentials(host))
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
   const { only } = options
@@ -102,6 +104,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
   if (only?.listen !== undefined) await api.listen(only.listen)
+  if (credentials !== undefined && host !== undefined) await api.listenForHosts(host.listen, credentials)
   if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
   for (const tenant of tenants) await api.listen(join(stateFolder, 'tenants', `${tenant.name}.sock`), tenant)
   for (const folder of await openFolders(tenants))

@@ -5,6 +5,8 @@ import {
   type ConnectAgentRequest,
   type EnsureInstanceRequest,
   type InstanceServiceDefinition,
+  type RemoveRequest,
+  type RemoveResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../instance/instances.ts'
 import { TEMPLATE_NAME } from '../instance/moves.ts'
@@ -32,9 +34,17 @@ export interface ServiceContext {
 export function instanceMethods(context: ServiceContext): ServiceMethods<typeof InstanceServiceDefinition> {
   const { instances, calls } = context
   return {
-    ensureInstance: { ...IDEMPOTENT, handle: (request, call) => ensure(context, request, call) },
+    ensureInstance: {
+      ...IDEMPOTENT,
+      ...BY_CONTROLLER,
+      handle: (request, call) => ensure(context, request, call),
+    },
     expand: { ...READ, handle: async (request, call) => instances.expand(request, call) },
-    getInstance: { ...READ, handle: async ({ key }, call) => instances.get(specKey(key), call) },
+    getInstance: {
+      ...READ,
+      ...BY_CONTROLLER,
+      handle: async ({ key }, call) => instances.get(specKey(key), call),
+    },
     listInstances: { ...READ, handle: async (_request, call) => ({ instances: [...instances.list(call)] }) },
     watchInstances: { ...READ, handleStream: (request, call) => instances.watch(request, call) },
     // Journaled for RESET: a machine is reset again.
@@ -75,15 +85,29 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
+      ...BY_CONTROLLER,
       frees: () => true,
-      handle: async ({ key }, call) => {
-        await instances.remove(specKey(key), call).catch((error) => {
-          if (call.isRepeated !== true || !isNotFound(error)) throw error
-        })
-        return {}
-      },
+      handle: (request, call) => remove(instances, request, call),
     },
 
+    ...streamMethods(instances),
+
+    listCalls: { ...READ, handle: async (_request, call) => ({ calls: calls.list(call.tenant) }) },
+    // The figures are of all tenants.
+    getMetrics: {
+      ...READ,
+      role: 'admin',
+      handle: async () => ({ text: `${instances.metrics()}${calls.metrics()}` }),
+    },
+  }
+}
+
+type StreamName = 'allocatePort' | 'attach' | 'listStreams' | 'connectAgent'
+
+function streamMethods(
+  instances: Instances,
+): Pick<ServiceMethods<typeof InstanceServiceDefinition>, StreamName> {
+  return {
     // Journaled, because each call takes another port.
     allocatePort: {
       ...JOURNALED,
@@ -101,20 +125,15 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
       ...READ,
       handleDuplex: (requests, call) => connectAgent(instances, requests, call),
     },
-
-    listCalls: { ...READ, handle: async (_request, call) => ({ calls: calls.list(call.tenant) }) },
-    // The figures are of all tenants.
-    getMetrics: {
-      ...READ,
-      role: 'admin',
-      handle: async () => ({ text: `${instances.metrics()}${calls.metrics()}` }),
-    },
   }
 }
 
 const READ = { role: 'owner', onDaemonDeath: 'read' } as const
 const IDEMPOTENT = { role: 'owner', onDaemonDeath: 'idempotent' } as const
 const JOURNALED = { role: 'owner', onDaemonDeath: 'journaled' } as const
+
+/** Makes the targets of moves, and removes them. */
+const BY_CONTROLLER = { remote: ['controller'] } as const
 
 const STREAMS = ['stdin', 'stdout', 'stderr']
 
@@ -141,6 +160,17 @@ async function ensure(
   return await cloned(context.templates, { name, tenant }, ensured)
 }
 
+async function remove(
+  instances: Instances,
+  { key }: RemoveRequest,
+  call: ServiceCall,
+): Promise<RemoveResponse> {
+  await instances.remove(specKey(key), call).catch((error) => {
+    if (call.isRepeated !== true || !isNotFound(error)) throw error
+  })
+  return {}
+}
+
 async function checkedEnsure(
   context: ServiceContext,
   request: EnsureInstanceRequest,
@@ -148,6 +178,11 @@ async function checkedEnsure(
 ): Promise<EnsureInstanceRequest> {
   const { properties, specification, migrationTarget, document, saved } = request
   if (properties === undefined) throw invalid('properties: missing')
+  if (call.peer !== undefined && migrationTarget === undefined)
+    throw new AgentError(
+      'PERMISSION_DENIED',
+      `migration_target: missing, want it of ${call.peer.role} ${call.peer.id}`,
+    )
   const key = specKey(properties.key)
   if (context.only !== undefined && key !== context.only)
     throw new AgentError('FAILED_PRECONDITION', `properties.key: this hypervisor has ${context.only} only`)

@@ -1,11 +1,14 @@
 import { readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { HealthDefinition } from '../../gen/grpc/health/v1/health.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
 import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts'
 import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
 import { LIMITS, Totals } from '../../rpc/limits.ts'
+import type { CheckCall } from '../../rpc/method.ts'
 import type { Instances } from '../instance/instances.ts'
 import type { Templates } from '../migration/templates.ts'
 import type { Secrets } from '../secrets/secrets.ts'
@@ -13,6 +16,9 @@ import { ApiSockets } from './api-sockets.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { Tenant } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
+import type { Credentials, Peer } from './hosts/credentials.ts'
+import type { Endpoint } from './hosts/host-settings.ts'
+import { listenForHosts } from './hosts/listen-hosts.ts'
 import { instanceMethods } from './instance-methods.ts'
 import { methodsOf } from './rpc.ts'
 import { secretMethods } from './secret-methods.ts'
@@ -34,6 +40,8 @@ export interface ApiParts {
 export interface Api {
   /** Serves a tenant, or the administrator. */
   listen(path: string, tenant?: Tenant): Promise<void>
+  /** Serves other hosts, and controllers. */
+  listenForHosts(endpoint: Endpoint, credentials: Credentials): Promise<void>
   /** Ends streams, and resolves once the other calls have ended or their time is over. */
   close(): Promise<void>
 }
@@ -61,9 +69,17 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
   return {
     listen: async (path, tenant) => {
       const totals = new Totals(HOST_LIMITS)
-      const tables = servedTables(declared, { ...context, totals }, tenant?.name)
+      const tables = servedTables(declared, { ...context, totals }, { tenant: tenant?.name })
       const peer = tenant === undefined ? 'admin' : `tenant ${tenant.name}`
       await sockets.listen({ path, uid: tenant?.uid, peer, totals, tables })
+    },
+    listenForHosts: async (endpoint, credentials) => {
+      const totals = new Totals(HOST_LIMITS)
+      const serve = (socket: Socket, peer: Peer) => {
+        const tables = servedTables(declared, { ...context, totals }, { peer })
+        sockets.serve(socket, { peer: `${peer.role} ${peer.id}`, totals, tables, checkCall: healthOnly })
+      }
+      sockets.add(await listenForHosts(endpoint, { credentials, log, serve }))
     },
     close: () => {
       stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
@@ -71,6 +87,11 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
     },
   }
 }
+
+const healthOnly: CheckCall = async (method) =>
+  method.startsWith(`${HealthDefinition.fullName}/`)
+    ? undefined
+    : { ok: false, code: 'PERMISSION_DENIED', message: `${method}: not for other hosts` }
 
 /** The set of all descriptors lies beside the code, in the sources and in a bundle. */
 async function readDescriptors(): Promise<Uint8Array> {

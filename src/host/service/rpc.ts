@@ -1,5 +1,6 @@
 import type { Encoder } from '../../rpc/encode.ts'
 import type { Caller } from '../instance/instances.ts'
+import type { Peer } from './hosts/credentials.ts'
 
 /** Who may call: the administrator, or also a tenant, who sees its own instances. */
 export type Role = 'admin' | 'owner'
@@ -17,11 +18,15 @@ export type OnDaemonDeath = 'read' | 'idempotent' | 'journaled'
 /** A call of a service of this daemon. */
 export interface ServiceCall extends Caller {
   readonly metadata: (name: string) => string | undefined
+  /** Who has called over TLS; undefined on the sockets of this host. */
+  readonly peer?: Peer | undefined
 }
 
 interface Declared {
   readonly role: Role
   readonly onDaemonDeath: OnDaemonDeath
+  /** Who else may call over TLS, as the administrator. By default nobody. */
+  readonly remote?: readonly Peer['role'][]
 }
 
 export interface UnaryRpc<Request, Response> extends Declared {

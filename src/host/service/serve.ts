@@ -23,6 +23,7 @@ import {
 import { statusOf } from '../../rpc/status.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { HostCalls, OpenCall } from './host-calls.ts'
+import type { Peer } from './hosts/credentials.ts'
 import type { AnyRpc, DeclaredMethod, ServiceCall } from './rpc.ts'
 
 export interface ServeContext {
@@ -48,18 +49,24 @@ const MOST_OPEN_CALLS = 4096
 /** Of one request in a stream of bytes: what a socket is read by. */
 const MESSAGE_BYTES = 64 * 1024 + 256
 
-/** The declared methods for the callers of one socket. Without a tenant they are the administrator. */
+/** Who calls by a socket. Without a tenant it is the administrator, and with a peer only where that may act as one. */
+export interface SocketCaller {
+  readonly tenant?: string | undefined
+  readonly peer?: Peer | undefined
+}
+
+/** The declared methods for the callers of one socket. */
 export function servedTables(
   declared: readonly DeclaredMethod[],
   context: ServeContext,
-  tenant: string | undefined,
+  caller: SocketCaller,
 ): ServedTables {
   const methods: [string, MethodTable extends ReadonlyMap<string, infer Served> ? Served : never][] = []
   const streams: [string, StreamMethod][] = []
   const duplexes: [string, DuplexTable extends ReadonlyMap<string, infer Served> ? Served : never][] = []
   for (const method of declared) {
     const { name } = method
-    const served = new ServedRpc(method, context, tenant)
+    const served = new ServedRpc(method, context, caller)
     if ('handle' in method.rpc) methods.push([name, { serve: served.unary(), share: 'ordinary' }])
     else if ('handleStream' in method.rpc) streams.push([name, served.stream()])
     else duplexes.push([name, { serve: served.duplex(), messageBytes: MESSAGE_BYTES }])
@@ -72,11 +79,13 @@ class ServedRpc {
   readonly #method: DeclaredMethod
   readonly #context: ServeContext
   readonly #tenant: string | undefined
+  readonly #peer: Peer | undefined
 
-  constructor(method: DeclaredMethod, context: ServeContext, tenant: string | undefined) {
+  constructor(method: DeclaredMethod, context: ServeContext, { peer, tenant }: SocketCaller) {
     this.#method = method
     this.#context = context
     this.#tenant = tenant
+    this.#peer = peer
   }
 
   unary(): Method {
@@ -234,6 +243,9 @@ class ServedRpc {
     const { name, rpc } = this.#method
     if (rpc.role === 'admin' && this.#tenant !== undefined)
       throw new AgentError('PERMISSION_DENIED', `${name}: for the administrator only`)
+    const peer = this.#peer
+    if (peer !== undefined && rpc.remote?.includes(peer.role) !== true)
+      throw new AgentError('PERMISSION_DENIED', `${name}: not for ${peer.role} ${peer.id}`)
   }
 
   #callOf({ incoming, open, signal }: GivenCall): ServiceCall {
@@ -242,7 +254,7 @@ class ServedRpc {
     const inStep = (step: string) => {
       open.step = step
     }
-    return { tenant: this.#tenant, signal, inStep, metadata }
+    return { tenant: this.#tenant, peer: this.#peer, signal, inStep, metadata }
   }
 
   #answered<Answer extends Outcome>(open: OpenCall, outcome: Answer): Answer {

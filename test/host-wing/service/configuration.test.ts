@@ -36,6 +36,31 @@ describe('the configuration of the daemon', () => {
     expect(await read('')).toEqual({ tenants: [], uids: UIDS })
   })
 
+  it('says who this host is among others, and refuses what no host can be', async () => {
+    const files = 'ca = "/etc/ca.pem"\ncert = "/etc/a.pem"\nkey = "/etc/a-key.pem"\n'
+    const text = (id: string, more = '') => `[host]\nid = "${id}"\nlisten = "192.0.2.1:7443"\n${files}${more}`
+    expect((await read(text('a', 'controllers = ["[2001:db8::9]:7440"]\nnetworks = ["br0"]'))).host).toEqual({
+      id: 'a',
+      listen: { host: '192.0.2.1', port: 7443 },
+      advertise: { host: '192.0.2.1', port: 7443 },
+      controllers: [{ host: '2001:db8::9', port: 7440 }],
+      networks: ['br0'],
+      ...{ ca: '/etc/ca.pem', cert: '/etc/a.pem', key: '/etc/a-key.pem' },
+    })
+    const wrong = [
+      [text('A'), 'host.id: "A", want 1 to 63 of a-z, 0-9, . and -'],
+      [text('controller'), 'and not "controller"'],
+      [text('a', 'advertise = "b"'), 'host.advertise: "b", want HOST:PORT'],
+      [text('a', 'controllers = ["b:0"]'), 'host.controllers: "b:0", want HOST:PORT'],
+      [text('a', 'controllers = "b:1"'), 'host.controllers: want a list'],
+      [text('a', 'networks = ["a b"]'), 'host.networks: "a b", want'],
+      [text('a', 'port = 1'), 'host.port: unknown'],
+      [`[host]\nid = "a"\n${files}`, 'host.listen: undefined, want HOST:PORT'],
+      [text('a').replace('/etc/a.pem', 'a.pem'), 'host.cert: "a.pem", want an absolute path'],
+    ] as const
+    for (const [given, message] of wrong) await expect(read(given)).rejects.toThrow(message)
+  })
+
   it('gives the range of the users of instances', async () => {
     const { uids } = await read('[uids]\nfirst = 200000\ncount = 10')
     expect(uids).toEqual({ first: 200_000, count: 10 })

@@ -55,7 +55,7 @@ describe('a call that changes something', () => {
     const journal = await CallJournal.open({ registry, nowMs: () => 0, log })
     const declared = methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants: [] }))
     const parts = { calls, journal, totals: new Totals(), log, nowMs: () => nowMs, stopping: neverAborted }
-    const { methods } = servedTables(declared, parts, undefined)
+    const { methods } = servedTables(declared, parts, {})
     return async (
       method: string,
       payload: Uint8Array,

@@ -1,0 +1,66 @@
+import { once } from 'node:events'
+import { connect, type TLSSocket } from 'node:tls'
+import { abortable } from '../../../base/abort.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import { type GrpcConnection, grpcConnection } from '../../../client/connection/grpc-connection.ts'
+import { type Credentials, TLS } from './credentials.ts'
+import { type Endpoint, endpointText } from './host-settings.ts'
+
+const CONNECT_MS = 10_000
+
+/**
+ * Connects to a host, whose certificate must have this name. Rejects with UNAVAILABLE where nothing answers, and with
+ * PERMISSION_DENIED and the reason when one side refuses the other's certificate.
+ */
+export async function dialHost(
+  endpoint: Endpoint,
+  {
+    name,
+    credentials,
+    signal,
+  }: { readonly name: string; readonly credentials: Credentials; readonly signal: AbortSignal },
+): Promise<GrpcConnection> {
+  const late = AbortSignal.timeout(CONNECT_MS)
+  const over = AbortSignal.any([signal, late])
+  const socket = connect({
+    ...endpoint,
+    ...credentials.pem,
+    ...TLS,
+    ALPNProtocols: [...TLS.ALPNProtocols],
+    servername: name,
+  })
+  let refusal: unknown
+  // A server that refuses the certificate tells so after the handshake.
+  socket.on('error', (error) => {
+    refusal ??= error
+  })
+  const fail = (text: string, code: 'PERMISSION_DENIED' | 'UNAVAILABLE', cause?: unknown) =>
+    new AgentError(code, `host ${name} at ${endpointText(endpoint)}: ${text}`, { cause })
+  try {
+    await abortable(once(socket, 'secureConnect'), over)
+    const connection = grpcConnection(socket)
+    if (await abortable(connection.greeted, over)) return connection
+    connection.close()
+    throw fail(`refuses the certificate of ${credentials.id}${refusalText(refusal)}`, 'PERMISSION_DENIED')
+  } catch (error) {
+    socket.destroy()
+    if (error instanceof AgentError) throw error
+    signal.throwIfAborted()
+    if (late.aborted) throw fail(`no answer in ${CONNECT_MS} ms`, 'UNAVAILABLE')
+    const reason = certificateFault(socket, error)
+    if (reason !== undefined) throw fail(`its certificate is refused: ${reason}`, 'PERMISSION_DENIED', error)
+    throw fail(errnoOf(error) ?? messageOf(error), 'UNAVAILABLE', error)
+  }
+}
+
+function refusalText(error: unknown): string {
+  return error === undefined ? '; its log tells why' : `: ${messageOf(error)}`
+}
+
+/** Why the server's certificate is not taken; undefined for other faults. */
+function certificateFault(socket: TLSSocket, error: unknown): string | undefined {
+  const code = errnoOf(error) ?? ''
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return messageOf(error)
+  const isRefused = socket.authorizationError !== undefined && socket.authorizationError !== null
+  return isRefused || /CERT|ISSUER|SSL/.test(code) ? `${code} ${messageOf(error)}` : undefined
+}

@@ -1,0 +1,84 @@
+/** A TCP address. */
+export interface Endpoint {
+  readonly host: string
+  readonly port: number
+}
+
+/** What the configuration says of this host among others. */
+export interface HostSettings {
+  /** Common name, and a DNS name, of its certificate. */
+  readonly id: string
+  readonly listen: Endpoint
+  /** As others reach it. */
+  readonly advertise: Endpoint
+  readonly controllers: readonly Endpoint[]
+  /** Paths of PEM files. */
+  readonly ca: string
+  readonly cert: string
+  readonly key: string
+  /** Names that serve to choose a host for a machine. */
+  readonly networks: readonly string[]
+}
+
+/** Of a host, as certificates and controllers have it. */
+export const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
+
+/** The common name of a controller's certificate; no host may be called so. */
+export const CONTROLLER = 'controller'
+
+const MOST_NAMES = 64
+const NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/
+
+type Fail = (text: string) => never
+type ReadPath = (where: string, path: unknown) => string
+
+/** Reads the table `host` of a configuration. */
+export function hostSettings(
+  fields: Readonly<Record<string, unknown>>,
+  { fail, path }: { readonly fail: Fail; readonly path: ReadPath },
+): HostSettings {
+  const { id, networks = [], controllers = [], advertise = fields.listen } = fields
+  if (typeof id !== 'string' || !HOST_ID.test(id) || id === CONTROLLER)
+    return fail(`host.id: ${JSON.stringify(id)}, want 1 to 63 of a-z, 0-9, . and -, and not "${CONTROLLER}"`)
+  const endpoints = listOf('host.controllers', controllers, fail)
+  return {
+    id,
+    listen: endpointOf('host.listen', fields.listen, fail),
+    advertise: endpointOf('host.advertise', advertise, fail),
+    controllers: endpoints.map((each) => endpointOf('host.controllers', each, fail)),
+    ca: path('host.ca', fields.ca),
+    cert: path('host.cert', fields.cert),
+    key: path('host.key', fields.key),
+    networks: listOf('host.networks', networks, fail).map((name) =>
+      typeof name === 'string' && NAME.test(name)
+        ? name
+        : fail(`host.networks: ${JSON.stringify(name)}, want 1 to 63 of A-Z, a-z, 0-9, _ . -`),
+    ),
+  }
+}
+
+/** The names of the fields of the table. */
+export const HOST_FIELDS = ['id', 'listen', 'advertise', 'controllers', 'ca', 'cert', 'key', 'networks']
+
+function listOf(where: string, value: unknown, fail: Fail): readonly unknown[] {
+  if (Array.isArray(value) && value.length <= MOST_NAMES) return value
+  return fail(`${where}: want a list of at most ${MOST_NAMES}`)
+}
+
+function endpointOf(where: string, value: unknown, fail: Fail): Endpoint {
+  const endpoint = typeof value === 'string' ? parseEndpoint(value) : undefined
+  return endpoint ?? fail(`${where}: ${JSON.stringify(value)}, want HOST:PORT, such as 192.0.2.1:7443`)
+}
+
+/** Undefined for what is no `HOST:PORT` or `[IPV6]:PORT`. */
+function parseEndpoint(text: string): Endpoint | undefined {
+  const [, bracketed, plain, port = ''] =
+    /^(?:\[([0-9A-Fa-f:.%a-z]{2,64})\]|([A-Za-z0-9.-]{1,253})):(\d{1,5})$/.exec(text) ?? []
+  const host = bracketed ?? plain
+  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined
+  return { host, port: Number(port) }
+}
+
+export function endpointText({ host, port }: Endpoint): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
+}
