@@ -65,6 +65,8 @@ export interface Native {
   unixPeer(fd: Fd): string | number
   /** Returns a non-blocking socket. */
   accept(fd: Fd): Fd
+  /** shutdown(2) of both directions, which ends the connection also where another process has the socket open. */
+  shutdown(fd: Fd): number
   /** Opens a non-blocking NETLINK_KOBJECT_UEVENT socket in the kernel's group, with a receive buffer of this size. */
   ueventListen(receiveBufferBytes: number): Fd
   /** Events of the kernel, each ended by two NULs; -EAGAIN without one. U+FFFD replaces bytes that are not UTF-8. */

@@ -121,15 +121,26 @@ static int64_t unix_listen(struct call *call) {
   return length == 0 ? -1 : listen_at(&address, length, call->given[1].integer);
 }
 
+static int64_t shut_down(struct call *call) {
+  return shutdown(call->given[0].integer, SHUT_RDWR);
+}
+
 static int64_t accept_connection(struct call *call) {
   return accept4(call->given[0].integer, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 const struct addon_function socket_functions[] = {
-    {"socketPair", "", socket_pair, false},     {"vsockListen", "iii", vsock_listen, false},
-    {"vsockSocket", "i", vsock_socket, false},  {"vsockConnect", "iii", vsock_connect, false},
-    {"vsockPeer", "i", vsock_peer, false},      {"socketError", "i", socket_error, false},
-    {"unixListen", "si", unix_listen, false},   {"unixSocket", "", unix_socket, false},
-    {"unixConnect", "si", unix_connect, false}, {"unixPeer", "i", unix_peer, false},
-    {"accept", "i", accept_connection, false},  {0},
+    {"socketPair", "", socket_pair, false},
+    {"vsockListen", "iii", vsock_listen, false},
+    {"vsockSocket", "i", vsock_socket, false},
+    {"vsockConnect", "iii", vsock_connect, false},
+    {"vsockPeer", "i", vsock_peer, false},
+    {"socketError", "i", socket_error, false},
+    {"unixListen", "si", unix_listen, false},
+    {"unixSocket", "", unix_socket, false},
+    {"unixConnect", "si", unix_connect, false},
+    {"unixPeer", "i", unix_peer, false},
+    {"accept", "i", accept_connection, false},
+    {"shutdown", "i", shut_down, false},
+    {0},
 };
