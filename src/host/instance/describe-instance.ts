@@ -10,7 +10,7 @@ import {
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { notGiven } from '../qemu/machine/provisions.ts'
-import type { BlockGraph } from '../qemu/qmp/client.ts'
+import type { BlockGraph } from '../qemu/qmp/commands.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { servedDisks } from './devices/disk-in-use.ts'
 import { configurationsOf, machinesOf, runningOf } from './documents/document-record.ts'

@@ -1,4 +1,5 @@
-import type { BlockNode, QmpClient } from '../../qemu/qmp/client.ts'
+import type { QmpClient } from '../../qemu/qmp/client.ts'
+import type { BlockNode } from '../../qemu/qmp/commands.ts'
 
 /** The name of a file that QEMU was given open. */
 const SET = /^\/dev\/fdset\/(\d+)$/

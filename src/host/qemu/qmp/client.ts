@@ -7,6 +7,7 @@ import { checkErrno } from '../../../os/errors.ts'
 import type { Native } from '../../../os/native.ts'
 import { handleOf } from '../../../os/sockets/socket-handles.ts'
 import type { QmpCommand } from '../parts.ts'
+import type { QmpCommandName, QmpCommands } from './commands.ts'
 import { encodeCommand, LineSplitter, parseMessage, type QmpEvent, type QmpMessage } from './message.ts'
 
 type Waiter = { readonly command: string; readonly done: PromiseWithResolvers<unknown> }
@@ -95,7 +96,7 @@ export class QmpClient {
   }
 
   /** Runs a command that takes the descriptor that is sent with it, which stays open here. */
-  async pass(command: QmpCommand, { native, fd }: PassedDescriptor, signal: AbortSignal): Promise<void> {
+  async pass(command: QmpCommand, { native, fd }: PassedDescriptor, signal: AbortSignal): Promise<unknown> {
     // What was written before must not come after it.
     await new Promise((resolve) => this.#socket.write('', resolve))
     const send = (text: string) => {
@@ -103,7 +104,7 @@ export class QmpClient {
       const sent = checkErrno('send', 'QMP', native.sendFd(descriptorOf(this.#socket), data, fd))
       if (sent < data.length) this.#socket.write(data.subarray(sent))
     }
-    await this.#run(command, send, signal)
+    return await this.#run(command, send, signal)
   }
 
   /**
@@ -223,168 +224,4 @@ function descriptorOf(socket: Duplex): number {
   const handle = socket instanceof Socket ? handleOf(socket) : undefined
   if (handle !== undefined && handle.fd >= 0) return handle.fd
   throw new AgentError('UNAVAILABLE', 'QMP: the connection was closed')
-}
-
-interface QmpCommands {
-  /** Leaves negotiation mode; sent by the client itself. */
-  qmp_capabilities: { args: Record<never, never>; result: Record<never, never> }
-  quit: { args: Record<never, never>; result: Record<never, never> }
-  system_powerdown: { args: Record<never, never>; result: Record<never, never> }
-  system_reset: { args: Record<never, never>; result: Record<never, never> }
-  cont: { args: Record<never, never>; result: Record<never, never> }
-  stop: { args: Record<never, never>; result: Record<never, never> }
-  'query-kvm': { args: Record<never, never>; result: { readonly enabled: boolean } }
-  'query-status': {
-    args: Record<never, never>
-    result: { readonly status: string; readonly running: boolean }
-  }
-  'query-cpus-fast': {
-    args: Record<never, never>
-    /** A thread's id is that in QEMU's PID namespace. */
-    result: readonly { readonly 'cpu-index': number; readonly 'thread-id': number }[]
-  }
-  'blockdev-add': { args: BlockdevOptions; result: Record<never, never> }
-  'blockdev-reopen': { args: { readonly options: readonly [BlockdevOptions] }; result: Record<never, never> }
-  'query-named-block-nodes': { args: { readonly flat: true }; result: readonly BlockNode[] }
-  /** Lists the descriptors that were given to QEMU; `opaque` is the path of the file. */
-  'query-fdsets': { args: Record<never, never>; result: readonly FdSet[] }
-  'remove-fd': { args: { readonly 'fdset-id': number }; result: Record<never, never> }
-  /** All actions happen at one moment, or none. */
-  transaction: {
-    args: {
-      readonly actions: readonly {
-        readonly type: 'blockdev-snapshot'
-        readonly data: { readonly node: string; readonly overlay: string }
-      }[]
-    }
-    result: Record<never, never>
-  }
-  /** Writes what a node has into one below it. Without `top-node` the topmost, which takes `job-complete` in the end. */
-  'block-commit': { args: CommitOptions; result: Record<never, never> }
-  'query-jobs': { args: Record<never, never>; result: readonly Job[] }
-  'job-complete': { args: { readonly id: string }; result: Record<never, never> }
-  'job-cancel': { args: { readonly id: string }; result: Record<never, never> }
-  'job-dismiss': { args: { readonly id: string }; result: Record<never, never> }
-  'query-block-jobs': { args: Record<never, never>; result: readonly BlockJob[] }
-  /** Tells which permissions each user of a block node has; QEMU promises no stable form. */
-  'x-debug-query-block-graph': { args: Record<never, never>; result: BlockGraph }
-  /** Lists the devices that have an id: `path` is `/machine/peripheral`. */
-  'qom-list': { args: { readonly path: string }; result: readonly { readonly name: string }[] }
-  /** The time of the clock that the guest reads and sets, as tm(3type) has it. */
-  'qom-get': {
-    args: { readonly path: '/machine'; readonly property: 'rtc-time' }
-    result: Readonly<Record<`tm_${'year' | 'mon' | 'mday' | 'hour' | 'min' | 'sec'}`, number>>
-  }
-  'blockdev-del': { args: { readonly 'node-name': string }; result: Record<never, never> }
-  /** Enlarges a disk and the file below it; `size` is in bytes. */
-  block_resize: {
-    args: { readonly 'node-name': string; readonly size: number }
-    result: Record<never, never>
-  }
-  /** `value` is how many bytes of memory the guest is to keep. QEMU remembers it, also for the next boot. */
-  balloon: { args: { readonly value: number }; result: Record<never, never> }
-  /** Takes no effect without `password=on` of VNC, or with `disable-ticketing=on` of spice. */
-  set_password: {
-    args: { readonly protocol: ScreenProtocol; readonly password: string }
-    result: Record<never, never>
-  }
-  /** `time` is `never` or seconds since 1970. */
-  expire_password: {
-    args: { readonly protocol: ScreenProtocol; readonly time: string }
-    result: Record<never, never>
-  }
-  netdev_add: { args: NetdevOptions; result: Record<never, never> }
-  netdev_del: { args: { readonly id: string }; result: Record<never, never> }
-  /** Plugs a device in; `bus` is a root port or bridge of machine q35. Other properties belong to the driver. */
-  device_add: { args: DeviceOptions; result: Record<never, never> }
-  /** Asks the guest to release a device; DEVICE_DELETED reports when it has done so. */
-  device_del: { args: { readonly id: string }; result: Record<never, never> }
-  /** Lists every CPU that the machine has or has room for. */
-  'query-hotpluggable-cpus': { args: Record<never, never>; result: readonly HotpluggableCpu[] }
-  'object-add': { args: MemoryBackendOptions; result: Record<never, never> }
-  'object-del': { args: { readonly id: string }; result: Record<never, never> }
-}
-
-type QmpCommandName = keyof QmpCommands
-
-type ScreenProtocol = 'vnc' | 'spice'
-
-export interface FdSet {
-  readonly 'fdset-id': number
-  readonly fds: readonly { readonly opaque?: string }[]
-}
-
-export interface BlockNode {
-  readonly 'node-name': string
-  /** The name of the file, of the protocol node and of the format node above it. */
-  readonly file: string
-  readonly ro: boolean
-  readonly image: { readonly 'virtual-size': number }
-}
-
-interface CommitOptions {
-  readonly 'job-id': string
-  /** The topmost node. */
-  readonly device: string
-  readonly 'top-node'?: string
-  readonly 'base-node': string
-  /** The name of the node below that an image then has in it. */
-  readonly 'backing-file'?: string
-  readonly 'auto-dismiss': false
-}
-
-export interface Job {
-  readonly id: string
-  readonly status: string
-  readonly error?: string
-}
-
-interface BlockJob {
-  readonly device: string
-  readonly type: string
-}
-
-export interface BlockGraph {
-  readonly nodes: readonly { readonly id: number; readonly name: string }[]
-  readonly edges: readonly {
-    readonly name: string
-    readonly parent: number
-    readonly child: number
-    readonly perm: readonly string[]
-  }[]
-}
-
-/** As parts of a machine have them. */
-type BlockdevOptions = Readonly<Record<string, unknown>>
-
-/** An existing tap interface, which no script may change. */
-interface NetdevOptions {
-  readonly type: 'tap'
-  readonly id: string
-  readonly ifname: string
-  readonly script: 'no'
-  readonly downscript: 'no'
-}
-
-interface DeviceOptions {
-  readonly driver: string
-  readonly id: string
-  readonly bus?: string
-  readonly [property: string]: string | number | boolean | undefined
-}
-
-/** A place for a CPU; when a CPU is in it, it has a `qom-path`. */
-interface HotpluggableCpu {
-  /** The driver for `device_add`. */
-  readonly type: string
-  readonly props: Readonly<Record<string, number>>
-  readonly 'qom-path'?: string
-}
-
-/** Memory of this host for the guest, shared so that a vhost-user daemon can use it too. */
-interface MemoryBackendOptions {
-  readonly 'qom-type': 'memory-backend-memfd'
-  readonly id: string
-  readonly size: number
-  readonly share: true
 }
