@@ -20,7 +20,7 @@ function contextOf(folder: string, holders: Holders): StepContext {
     onEvent: () => {},
     ending: () => AbortSignal.timeout(1000),
     links: { exists: () => false, isRoutable: () => true, connect: async () => {} },
-    filters: { check: async () => {}, apply: async () => {} },
+    filters: { check: async () => {}, apply: async () => {}, run: async () => {} },
     limits: INSTANCE_LIMITS,
     clock: {
       sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted),

@@ -61,7 +61,7 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
       kill: async () => {},
     },
     links: { exists: () => false, isRoutable: () => true, connect: async () => {} },
-    filters: { check: async () => {}, apply: async () => {} },
+    filters: { check: async () => {}, apply: async () => {}, run: async () => {} },
     clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }), monotonicMs: () => performance.now() },
     limits: INSTANCE_LIMITS,
   })

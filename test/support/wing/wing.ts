@@ -22,6 +22,8 @@ export class FakeWing {
   readonly links = new Map<string, string>()
   /** The ends of links that each interface was given. */
   readonly addresses = new Map<string, readonly TapLink[]>()
+  /** For nft(8), of leases. */
+  readonly fenceCommands: string[] = []
   /** The rulesets of packet filters, by their tables. */
   readonly filters = new Map<string, Ruleset>()
   /** Whether the host can check rulesets at least. */
@@ -74,6 +76,7 @@ export class FakeWing {
           if (isRemoval) this.filters.delete(table)
           else this.filters.set(table, ruleset)
         },
+        run: async (commands) => void this.fenceCommands.push(commands),
       },
       clock: {
         sleep: (ms, signal) => sleep(ms, undefined, { signal }),

@@ -5,12 +5,14 @@ import { AgentError, messageOf } from '../../../base/errors.ts'
 import { noSuchProgram, placesOf } from '../../qemu/find-program.ts'
 import type { Ruleset } from './tap-rules.ts'
 
-/** The packet filters of this host. Both reject with FAILED_PRECONDITION and the words of nft(8). */
+/** The packet filters of this host. All reject with FAILED_PRECONDITION and the words of nft(8). */
 export interface PacketFilters {
   /** Whether this host can carry out the commands. */
   check(ruleset: Ruleset): Promise<void>
   /** Carries out all commands or none. */
   apply(ruleset: Ruleset): Promise<void>
+  /** Carries out all commands, in the words of nft(8), or none. */
+  run(commands: string): Promise<void>
 }
 
 /** A daemon's PATH may lack these. */
@@ -22,17 +24,18 @@ const MAX_TOLD = 300
 
 export function nftFilters(): PacketFilters {
   return {
-    check: (ruleset) => runNft(ruleset, '--check'),
-    apply: (ruleset) => runNft(ruleset),
+    check: (ruleset) => runNft('--check', '-j', JSON.stringify(ruleset)),
+    apply: (ruleset) => runNft('-j', JSON.stringify(ruleset)),
+    run: (commands) => runNft('--', commands),
   }
 }
 
-async function runNft(ruleset: Ruleset, ...options: readonly string[]): Promise<void> {
+async function runNft(...words: readonly string[]): Promise<void> {
   const program = placesOf('nft', ADMINISTRATORS).find((path) => existsSync(path))
   if (program === undefined) throw noSuchProgram('nft')
   try {
     // It cannot open a stdin that is a socket, as Node's pipes are.
-    await promisify(execFile)(program, [...options, '-j', JSON.stringify(ruleset)], { timeout: NFT_MS })
+    await promisify(execFile)(program, words, { timeout: NFT_MS })
   } catch (error) {
     const text = error instanceof Error && 'stderr' in error ? String(error.stderr) : messageOf(error)
     const [line = ''] = text.trim().split('\n')
