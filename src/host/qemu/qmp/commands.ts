@@ -79,6 +79,8 @@ export interface QmpCommands {
     }
     result: Record<never, never>
   }
+  /** `hard` ends its connections; BLOCK_EXPORT_DELETED reports when it is gone. */
+  'block-export-del': { args: { readonly id: string; readonly mode: 'hard' }; result: Record<never, never> }
   'query-block-exports': { args: Record<never, never>; result: readonly { readonly id: string }[] }
   migrate: { args: { readonly uri: string }; result: Record<never, never> }
   'migrate-incoming': { args: { readonly uri: string }; result: Record<never, never> }
