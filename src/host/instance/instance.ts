@@ -69,6 +69,8 @@ export class MachineInstance {
   /** While someone is connected to it. */
   console: SharedConsole | undefined
   readonly plugParts: PlugParts
+  /** How many calls make clones of it now: what is below its layers stays as it is meanwhile. */
+  clonesUnderWay = 0
   readonly #queue = new SerialQueue()
   readonly #plan: Plan
   readonly #hooks: InstanceHooks

@@ -70,7 +70,7 @@ export interface Instances {
   revert(request: RevertRequest, checkOwner: OwnerCheck, caller: Caller): Promise<Instance>
   removeSnapshot(request: RemoveSnapshotRequest, caller: Caller): Promise<RemoveSnapshotResponse>
   remove(key: string, caller: Caller): Promise<void>
-  /** Makes clones of a saved machine. When some cannot be made, the others stay, and the error names both. */
+  /** Makes clones of a saved machine, or of one that goes on. When some cannot be made, the others stay, and the error names both. */
   clone(request: CloneInstanceRequest, caller: Caller, checkOwner: OwnerCheck): Promise<readonly Instance[]>
   suspend(request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
   listSaved(caller: Caller): Promise<readonly SavedMachine[]>

@@ -32,6 +32,8 @@ export interface KeepRequest {
   readonly folder: string
   readonly quiesce: boolean
   readonly withoutAgent: boolean
+  /** With all that clones are made of, in place of what the instance itself goes back to. */
+  readonly isWhole: boolean
   /** The new layers of the disks. */
   readonly layers: {
     /** Keys of the backends that have them. */
@@ -64,6 +66,12 @@ export interface Moves {
   suspend(instance: MachineInstance, request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
   /** Keeps the memory of a machine with its layers, and lets it go on, also when that fails. To be called in a change. */
   keep(instance: MachineInstance, request: KeepRequest, caller: Pick<Caller, 'inStep'>): Promise<KeptMemory>
+  /** Where a machine is saved that goes on, while clones of it are made. The next daemon removes it. */
+  passingOf(tenant: string): Pick<KeepRequest, 'name' | 'folder'>
+  /** Removes what was saved there, as far as it is there. The clones go on. */
+  endPassing(folder: string): Promise<void>
+  /** The name of a saved clone whose disk stands on the file at `path`; undefined where there is none. */
+  savedOn(path: string): Promise<string | undefined>
   /** Throws FAILED_PRECONDITION naming the file of a memory that is missing or damaged, or what this host lacks. */
   openKept(folder: string): Promise<KeptContent>
   /** Starts the stopped instance from a memory, which stays, and waits until its guest is ready. To be called in a change. */

@@ -50,7 +50,7 @@ import { SavedRoom } from './record/saved-room.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
 import { type SavedCalls, savedCalls } from './saved-calls.ts'
-import { mergeLater, prepareStart } from './snapshots/settle.ts'
+import { mergeAll, mergeLater, prepareStart } from './snapshots/settle.ts'
 import { type SnapshotCalls, snapshotCalls } from './snapshots/snapshot-calls.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
 import { watchDaemons } from './watch-daemons.ts'
@@ -133,10 +133,9 @@ class HostInstances implements Instances {
     this.revert = calls.revert
     this.removeSnapshot = calls.removeSnapshot
     this.#saved = savedCalls({
-      moves: parts.moves,
-      find: (key) => this.#instances.get(key),
+      ...{ moves: parts.moves, instances: this.#instances },
       takenIn: (key, caller) => this.#takenIn(key, caller),
-      ...{ add: (record) => this.#addSaved(record), room },
+      ...{ add: (record) => this.#addSaved(record), room, save: calls.saveForClones },
     })
     this.clone = this.#saved.clone
     this.suspend = this.#saved.suspend
@@ -146,7 +145,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { moves: _, quotas: __, ...parts } = this.#parts
+    const { moves, quotas: _, ...parts } = this.#parts
     const { registry, plan, isKept, onlyFolder, uids, machines, ...shared } = parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
@@ -163,6 +162,7 @@ class HostInstances implements Instances {
       onForgotten: () => {
         this.#instances.delete(key)
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
+        if (recorded.record.clone) mergeAll(this.#instances)
       },
       onQmpError: () => (this.#qmpErrors += 1),
       prepareStart: async (starting, isSaved) => {
@@ -186,7 +186,7 @@ class HostInstances implements Instances {
         this.#cpus.recorded(starting)
       },
       all: () => this.#instances.values(),
-      plugParts: { chooseCid: (cid) => this.#chooseCid(cid), machines, starting: this.#starting },
+      plugParts: { chooseCid: (cid) => this.#chooseCid(cid), machines, moves, starting: this.#starting },
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
     this.#instances.set(key, instance)

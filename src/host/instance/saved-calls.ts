@@ -17,14 +17,17 @@ import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
 import { type Moves, TEMPLATE_NAME } from './moves.ts'
 import type { SavedRoom } from './record/saved-room.ts'
+import { mergeAll } from './snapshots/settle.ts'
+import type { SnapshotCalls } from './snapshots/snapshot-calls.ts'
 
 interface SavedHost {
   readonly moves: Moves | undefined
-  readonly find: (key: string) => MachineInstance | undefined
+  readonly instances: ReadonlyMap<string, MachineInstance>
   /** The instance that the caller may see. */
   readonly takenIn: (key: string, caller: Caller) => Promise<MachineInstance>
   readonly add: (record: InstanceRecord) => MachineInstance
   readonly room: SavedRoom
+  readonly save: SnapshotCalls['saveForClones']
 }
 
 export interface SavedCalls extends Pick<Instances, 'clone' | 'suspend' | 'listSaved' | 'deleteSaved'> {
@@ -39,7 +42,7 @@ interface EnsureCall {
   readonly caller: Caller
   readonly checkOwner: OwnerCheck | undefined
   /** Without it, the saved machine itself goes on. */
-  readonly clone?: Pick<CloneInstanceRequest, 'withoutAgent'>
+  readonly clone?: Pick<CloneInstanceRequest, 'key' | 'withoutAgent'>
 }
 
 /** What is asked about machines as files. */
@@ -55,10 +58,14 @@ export function savedCalls(host: SavedHost): SavedCalls {
     const { properties, saved = SavedInit.create() } = request
     const key = specKey(properties?.key ?? '')
     const tenant = caller.tenant ?? properties?.tenant ?? ''
-    const known = host.find(key)
+    const known = host.instances.get(key)
     if (known !== undefined) {
-      const wanted = wantedSaved(saved, clone !== undefined)
-      if (isVisible(known, caller) && wanted.differenceTo(known.record) !== undefined)
+      const wanted = wantedOf(saved, clone)
+      if (
+        clone?.key === undefined &&
+        isVisible(known, caller) &&
+        wanted.differenceTo(known.record) !== undefined
+      )
         await refuseGone(moves(), known, { ...saved, tenant })
       const described = await describeEqual(known, wanted, caller)
       if (described === undefined) return await ensureOf(request, how)
@@ -73,11 +80,12 @@ export function savedCalls(host: SavedHost): SavedCalls {
     // What is behind the machine of a document is looked up by the tenant's rules as it starts.
     if (document === undefined && specification !== undefined) await checkOwner?.(tenant, specification)
     // Another call may have made it meanwhile.
-    if (host.find(key) !== undefined) return await ensureOf(request, how)
+    if (host.instances.get(key) !== undefined) return await ensureOf(request, how)
     const instance = host.add({
       ...InstanceRecord.create(),
       ...content.record,
       ...{ properties: { key, tenant, labels: properties?.labels ?? {} }, current: State.CREATING },
+      clonedKey: clone?.key ?? '',
       createdMs: BigInt(Date.now()),
     })
     await instance.change(() => moves().resume(instance, content, saved, caller), neverAborted)
@@ -87,13 +95,10 @@ export function savedCalls(host: SavedHost): SavedCalls {
     ensure: (request, caller, checkOwner) =>
       ensureOf(request, { caller, checkOwner, ...(isOfTemplate(request) && { clone: OF_TEMPLATE }) }),
     clone: (request, caller, checkOwner) =>
-      cloneInstances(request, (key, saved) => {
-        const ensured = EnsureInstanceRequest.fromPartial({ properties: { key }, saved })
-        return ensureOf(ensured, { caller, checkOwner, clone: request })
-      }),
+      cloneBy((ensured) => ensureOf(ensured, { caller, checkOwner, clone: request }), request, host, caller),
     listSaved,
     suspend: async (request, caller) => {
-      if (host.find(specKey(request.key)) === undefined && caller.isRepeated === true) {
+      if (host.instances.get(specKey(request.key)) === undefined && caller.isRepeated === true) {
         const all = await listSaved(caller)
         const done = all.find(({ key, name }) => key === request.key && name === request.name)
         if (done !== undefined) return done
@@ -111,8 +116,29 @@ export function savedCalls(host: SavedHost): SavedCalls {
         .catch((error) => {
           if (!isRepeated || !(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
         })
+      mergeAll(host.instances)
     },
   }
+}
+
+/** Makes clones by `ensure`, of a saved machine or of one that goes on. */
+async function cloneBy(
+  ensure: (request: EnsureInstanceRequest) => Promise<Instance>,
+  request: CloneInstanceRequest,
+  host: SavedHost,
+  caller: Caller,
+): Promise<readonly Instance[]> {
+  const cloneAll = (of: string, tenant = '') =>
+    cloneInstances(request, of, (key, saved) =>
+      ensure(EnsureInstanceRequest.fromPartial({ properties: { key, tenant }, saved })),
+    )
+  const { key, saved = '' } = request
+  if (key === undefined) return await cloneAll(saved)
+  const { tenant } = (await host.takenIn(key, caller)).record.properties ?? {}
+  const known = keysOf(request).map((each) => host.instances.get(each))
+  for (const each of known) if (each) await describeEqual(each, wantedOf(undefined, request), caller)
+  if (known.every((each) => each !== undefined)) return await cloneAll(saved, tenant)
+  return await host.save({ ...request, key }, caller, (name) => cloneAll(name, tenant))
 }
 
 function isOfTemplate({ saved }: EnsureInstanceRequest): boolean {
@@ -127,12 +153,18 @@ function seenBy(saved: SavedMachine, { tenant }: Pick<Caller, 'tenant'>): SavedM
   return tenant === undefined ? saved : { ...saved, folder: '' }
 }
 
-function wantedSaved({ folder, name }: SavedInit, isClone: boolean): Pick<WantedInstance, 'differenceTo'> {
+function wantedOf(
+  { folder, name } = SavedInit.create(),
+  clone: EnsureCall['clone'],
+): Pick<WantedInstance, 'differenceTo'> {
+  const isClone = clone !== undefined
+  const of = clone?.key
   return {
-    differenceTo: ({ madeByClone, savedFolder, savedName }) =>
-      madeByClone === isClone && savedName === name && (folder === '' || folder === savedFolder)
-        ? undefined
-        : 'saved',
+    differenceTo: ({ clonedKey, madeByClone, savedFolder, savedName }) => {
+      const isSaved = savedName === name && (folder === '' || folder === savedFolder)
+      const isSame = madeByClone === isClone && (of === undefined ? isSaved : clonedKey === of)
+      return isSame ? undefined : of === undefined ? 'saved' : 'key'
+    },
   }
 }
 
@@ -154,16 +186,17 @@ async function refuseGone(
 const AT_ONCE = 4
 
 /**
- * Makes the clones that are asked for by `make`, which finds those that are there already. When some fail, the others stay, and the
+ * Makes the clones that are asked for of the saved machine with the name by `make`, which finds those that are there already. When some fail, the others stay, and the
  * error names both.
  */
 async function cloneInstances(
   request: CloneInstanceRequest,
+  name: string,
   make: (key: string, init: SavedInit) => Promise<Instance>,
 ): Promise<readonly Instance[]> {
-  const { count, replaceComponents, saved: name = '' } = request
-  const clones = Array.from({ length: count }, (_, index) => ({
-    key: keyOf(request, index + 1),
+  const { replaceComponents } = request
+  const clones = keysOf(request).map((key, index) => ({
+    key,
     init: SavedInit.fromPartial({ name, replaceComponents, identity: identityOf(request, index + 1) }),
   }))
   const outcomes = new Map<string, Instance | AgentError>()
@@ -192,6 +225,10 @@ async function cloneInstances(
 
 function failureOf(error: unknown): AgentError {
   return error instanceof AgentError ? error : new AgentError('INTERNAL', messageOf(error), { cause: error })
+}
+
+function keysOf(request: CloneInstanceRequest): readonly string[] {
+  return Array.from({ length: request.count }, (_, index) => keyOf(request, index + 1))
 }
 
 function keyOf({ count, name }: CloneInstanceRequest, number: number): string {

@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
@@ -20,8 +22,10 @@ import {
   checkRemovable,
   describeSaved,
   hostCpu,
+  isOpen,
   isSaved,
   namesIn,
+  PASSING,
   removeLeft,
   removeSaved,
   removeWork,
@@ -62,6 +66,7 @@ export function openMigration(
   const figures = new MoveFigures()
   const keepers = openKeepers({ stateFolder, holders, log })
   const clones = { keepers, checked: new Map<string, string>() }
+  const passing = `${PASSING}${randomUUID()}-`
   /** The folders of saved machines that are being made or removed. */
   const held = new Set<string>()
   async function hold<Result>(folder: string, work: () => Promise<Result>): Promise<Result> {
@@ -71,7 +76,7 @@ export function openMigration(
   }
   const toldTo = (tenant = '') => withoutStore(tenant === '' ? '' : `${storeOf(tenant)}/`)
   const storesIn = async () => (await namesIn(store)).map((name) => join(store, name))
-  removeLeftOver(storesIn, keepers, log)
+  removeLeftOver(storesIn, { isOwn: (name) => name.startsWith(passing), keepers, log })
   return {
     suspend: async (instance, request, caller) => {
       const tenant = instance.record.properties?.tenant ?? ''
@@ -82,7 +87,8 @@ export function openMigration(
       const work = () => suspend(instance, request, parts, caller).catch(asRecorded(instance)).catch(told)
       return await hold(folder, () => figures.counted(instance, timeline, work)).catch(told)
     },
-    ...movesOfSnapshots({ atStep, figures, partsOf }),
+    ...{ ...movesOfSnapshots({ atStep, figures, partsOf }), ...movesOfPassing(passing, storeOf, clones) },
+    savedOn: async (path) => cloneOn(path, await storesIn(), log),
     open: async (init, tenant) => {
       const timeline = new Timeline('resume')
       const parts = await partsOf(timeline, folderOf(init, tenant))
@@ -105,9 +111,8 @@ export function openMigration(
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       })
     },
-    ...{ repair: repairOrRemove, metrics: () => figures.print() },
+    ...{ repair: repairOrRemove, metrics: () => figures.print(), settle: (each) => settle(each, log) },
     refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
-    settle: (instance) => settle(instance, log),
     list: async (tenant) => describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log),
     remove: async (name, tenant) => {
       const folder = join(storeOf(tenant), name)
@@ -124,9 +129,20 @@ export function openMigration(
 }
 
 /** Removes in the background what earlier daemons have not removed to its end. */
-function removeLeftOver(storesIn: () => Promise<readonly string[]>, keepers: Keepers, log: Logger): void {
+function removeLeftOver(
+  storesIn: () => Promise<readonly string[]>,
+  {
+    isOwn,
+    keepers,
+    log,
+  }: {
+    readonly isOwn: (name: string) => boolean
+    readonly keepers: Keepers
+    readonly log: Logger
+  },
+): void {
   storesIn()
-    .then((stores) => Promise.all(stores.map(sweep)))
+    .then((stores) => Promise.all(stores.map((store) => sweep(store, isOwn))))
     .catch((error) => log.warn('saved machines not removed', { error: messageOf(error) }))
   keepers
     .endOthers(async () => {
@@ -188,6 +204,27 @@ function movesOfSnapshots({
   }
 }
 
+/** Machines that are saved while clones of them are made. `begin` begins the names of those of this daemon. */
+function movesOfPassing(
+  begin: string,
+  storeOf: (tenant: string) => string,
+  clones: Parameters<typeof endClones>[0],
+): Pick<Moves, 'passingOf' | 'endPassing'> {
+  let count = 0
+  return {
+    passingOf: (tenant) => {
+      count += 1
+      const name = `${begin}${count}`
+      return { name, folder: join(storeOf(tenant), name) }
+    },
+    endPassing: async (folder) => {
+      const manifest = await readManifest(folder).catch(() => undefined)
+      await rm(folder, { recursive: true, force: true })
+      if (manifest !== undefined) await endClones(clones, manifest.id)
+    },
+  }
+}
+
 /** A tenant may not know where the host has its store. */
 function withoutStore(path: string): (error: unknown) => never {
   return (error) => {
@@ -203,6 +240,19 @@ async function endClones(
 ): Promise<void> {
   for (const name of [...checked.keys()].filter((each) => each.startsWith(id))) checked.delete(name)
   await keepers.end(id)
+}
+
+/** The name of a saved clone whose disk stands on the file. */
+async function cloneOn(path: string, stores: readonly string[], log: Logger): Promise<string | undefined> {
+  for (const folder of (await Promise.all(stores.map(savedIn))).flat())
+    try {
+      const { isClone, name, outside } = await readManifest(folder)
+      const stands = outside.some((file) => file.backend !== '' && file.path === path)
+      if (isClone && stands && (await isOpen(folder))) return name
+    } catch (error) {
+      log.warn('saved machine not read', { folder, error: messageOf(error) })
+    }
+  return undefined
 }
 
 /** The saved machines of stores; one that cannot be read is left out. */

@@ -29,6 +29,9 @@ function oldOf(folder: string, id: string): string {
 
 const WORK = '+'
 
+/** Begins the name of a machine that is saved only while clones of it are made. */
+export const PASSING = `${WORK}passing-`
+
 /** Removes what a save leaves that was cut short. */
 export async function removeWork(folder: string, id: string): Promise<void> {
   for (const path of [workOf(folder, id), oldOf(folder, id)]) await rm(path, { recursive: true, force: true })
@@ -262,9 +265,10 @@ export async function removeSaved(folder: string): Promise<void> {
 }
 
 /** Removes what an earlier daemon has not removed to its end. */
-export async function sweep(store: string): Promise<void> {
+export async function sweep(store: string, isOwn: (name: string) => boolean): Promise<void> {
   for (const name of await namesIn(store))
-    if (name.startsWith(`${WORK}old-`)) await rm(join(store, name), { recursive: true, force: true })
+    if (name.startsWith(`${WORK}old-`) || (name.startsWith(PASSING) && !isOwn(name)))
+      await rm(join(store, name), { recursive: true, force: true })
 }
 
 /** Removes what a machine that goes on needs no more: the memory has keys. */

@@ -52,7 +52,7 @@ export const SAVED_COMMANDS = [
   },
   {
     name: 'clone',
-    summary: 'make instances of a saved machine, which stays',
+    summary: 'make instances of a saved machine, which stays, or of one that goes on',
     details: [
       'Each clone has disks, addresses, names and random numbers of its own. What programs of the guest have in memory, keys too, all of them have.',
     ],
@@ -63,6 +63,7 @@ export const SAVED_COMMANDS = [
         value: 'NAME',
         summary: "the guest's; of several clones, with their numbers (default: KEY)",
       },
+      { name: 'running', summary: 'SAVED is the key of an instance, which goes on' },
       {
         name: 'without-agent',
         summary: 'also of a guest without one: its clones share random numbers and addresses',
@@ -74,7 +75,10 @@ export const SAVED_COMMANDS = [
       { name: 'SAVED', summary: 'the name of the saved machine' },
       { name: 'KEY', summary: 'the key of the new instance' },
     ],
-    examples: [['clone --count 3 ready worker', 'make worker-1, worker-2 and worker-3']],
+    examples: [
+      ['clone --count 3 ready worker', 'make worker-1, worker-2 and worker-3'],
+      ['clone --running web worker', 'make worker of web, which goes on'],
+    ],
   },
   {
     name: 'saved',

@@ -69,17 +69,18 @@ export async function remove(context: MachineContext): Promise<undefined> {
   else await print(context, `${plainText(name)}: removed\n`)
 }
 
-/** Makes clones of a saved machine. */
+/** Makes clones of a saved machine, or of one that goes on. */
 export async function clone(context: MachineContext): Promise<undefined> {
   const { calls } = await context.daemon()
-  const [saved, name] = [argument(context, 'SAVED'), argument(context, 'KEY')]
+  const [of, name] = [argument(context, 'SAVED'), argument(context, 'KEY')]
   const count = countOf(context.values.get('count') ?? '1')
   const hostname = context.values.get('hostname') ?? ''
   const replaceComponents = await replacedBy(context)
-  const endWait = context.reporter.wait(`cloning ${saved}`)
+  const endWait = context.reporter.wait(`cloning ${of}`)
   const identity = hostname === '' ? undefined : { hostname }
   const withoutAgent = context.values.has('without-agent')
-  const request = { saved, name, count, identity, withoutAgent, replaceComponents }
+  const from = context.values.has('running') ? { key: of } : { saved: of }
+  const request = { ...from, name, count, identity, withoutAgent, replaceComponents }
   const answer = await calls.cloneInstance(request, { timeoutMs: timeoutMs(context) }).finally(endWait)
   if (context.values.has('json')) {
     await printJson(context, messageJson('CloneInstanceResponse', CloneInstanceResponse, answer))

@@ -102,6 +102,7 @@ describe('a recorded machine', () => {
       ...[
         'awaiting',
         'clone',
+        'clonedKey',
         'desired',
         'generationId',
         'madeByClone',

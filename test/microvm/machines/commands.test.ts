@@ -86,6 +86,16 @@ describe('the commands for machines of a daemon', () => {
       status: 1,
       stderr: expect.stringContaining('identity: no agent takes it, want none'),
     })
+    expect(await run('clone', '--running', 'template-0123456789ab', 'web')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining(
+        'key: template-0123456789ab: templates are called so, want it in saved',
+      ),
+    })
+    expect(await run('clone', '--running', 'web', 'other')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('a mock has no machines that could be saved'),
+    })
     expect(await run('clone', 'one', 'web', '--count', '9', long)).toMatchObject({
       status: 1,
       stderr: expect.stringContaining('a mock has no machines that could be saved'),

@@ -109,21 +109,22 @@ function refuseShared(backends: Backends, other: DiskUser, asking: DiskUser): vo
   }
 }
 
-/** Without those of which a clone writes to its own layers alone, which are never merged. */
-function writtenBy({ record }: DiskUser, backends: Backends): Backends {
+/** Without those on which layers are, to which alone the guest writes, unless these are being merged. */
+function writtenBy({ record, recorded }: DiskUser, backends: Backends): Backends {
+  const isMerging = recorded.steps.some(({ step }) => step === 'merge')
   const hasLayers = (key: string) => record.layers.some(({ active, backend }) => active && backend === key)
-  return Object.fromEntries(Object.entries(backends).filter(([key]) => !record.clone || !hasLayers(key)))
+  return Object.fromEntries(Object.entries(backends).filter(([key]) => isMerging || !hasLayers(key)))
 }
 
 /** With those that a snapshot is about to make. */
-function layersOf({ record, recorded }: DiskUser): readonly Layer[] {
+export function layersOf({ record, recorded }: DiskUser): readonly Layer[] {
   const planned = recorded.steps.flatMap(({ step, words: [, , plan = ''] }) =>
     step === 'snapshot' ? InstanceRecord.decode(Buffer.from(plan, 'base64')).layers : [],
   )
   return [...record.layers, ...planned]
 }
 
-function nameOf(other: DiskUser, asking: DiskUser): string {
+export function nameOf(other: DiskUser, asking: DiskUser): string {
   return isKnown(other, asking) ? `instance ${other.key}` : 'another instance'
 }
 
@@ -142,7 +143,8 @@ function isStopped({ record, recorded }: DiskUser): boolean {
 export function refuseWritten(backends: Backends, asking: DiskUser): void {
   for (const other of asking.all()) {
     if (other === asking || isStopped(other)) continue
-    const all = writtenBy(other, other.record.specification?.backends ?? {})
+    const { clone, specification: { backends: own = {} } = {} } = other.record
+    const all = clone ? writtenBy(other, own) : own
     const written = Object.values(all).flatMap(({ file }) =>
       file?.access === File_Access.READ_WRITE ? [file.path] : [],
     )
@@ -194,7 +196,7 @@ export function refuseBases(backends: Backends, layers: readonly Layer[], owner:
 }
 
 /** Under each of its names, of which a block device may have several. */
-function isSameFile(path: string): (other: string) => boolean {
+export function isSameFile(path: string): (other: string) => boolean {
   const one = statSync(path, { throwIfNoEntry: false })
   return (other) => {
     if (other === path) return true

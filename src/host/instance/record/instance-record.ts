@@ -111,7 +111,7 @@ export function hasHolder(steps: readonly StepRecord[]): boolean {
 /** What the record alone tells of an instance. */
 export function instanceOf(record: InstanceRecord): Instance {
   const { properties, specification, awaiting, current, reason, bootId, reboots } = record
-  const { sequence, createdMs, cid, uid, document, savedName: madeOf } = record
+  const { sequence, createdMs, cid, uid, document } = record
   return {
     properties,
     state: current,
@@ -134,7 +134,7 @@ export function instanceOf(record: InstanceRecord): Instance {
     uid,
     runValues: {},
     operations: [],
-    madeOf,
+    madeOf: record.clonedKey || record.savedName,
   }
 }
 

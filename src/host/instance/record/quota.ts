@@ -47,7 +47,7 @@ export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly Quot
 }
 
 /** A saved machine, as it counts. */
-type SavedUse = Pick<SavedMachine, 'resumedAs' | 'sizeBytes' | 'tenant'>
+export type SavedUse = Pick<SavedMachine, 'resumedAs' | 'sizeBytes' | 'tenant'>
 
 /** The memories of snapshots count as saved machines. */
 export function keptMachines(

@@ -80,9 +80,12 @@ export type LayerChange =
 
 /**
  * The next change by which the layers become fewer: nothing is kept for a layer without snapshots, unless the guest writes to
- * it, or several layers are on it.
+ * it, or several layers are on it. Those that are not free are left out.
  */
-export function nextChange({ layers, snapshots }: Layers): LayerChange | undefined {
+export function nextChange(
+  { layers, snapshots }: Layers,
+  isFree: (change: LayerChange) => boolean = () => true,
+): LayerChange | undefined {
   const isNeeded = (id: number, base: string) =>
     snapshots.some((snapshot) =>
       snapshot.disks.some(
@@ -96,12 +99,13 @@ export function nextChange({ layers, snapshots }: Layers): LayerChange | undefin
   if (unused !== undefined) return { kind: 'drop', layer: unused }
   for (const layer of unneeded) {
     const [only, ...others] = above(layer.id, layer.base)
-    if (only !== undefined && others.length === 0) return { kind: 'merge', layer: only, into: layer }
+    const change = only && ({ kind: 'merge', layer: only, into: layer } as const)
+    if (change !== undefined && others.length === 0 && isFree(change)) return change
   }
   for (const base of new Set(layers.map((layer) => layer.base))) {
     const [only, ...others] = above(0, base)
-    if (only !== undefined && others.length === 0 && !isNeeded(0, base))
-      return { kind: 'merge', layer: only, into: undefined }
+    const change = only && ({ kind: 'merge', layer: only, into: undefined } as const)
+    if (change !== undefined && others.length === 0 && !isNeeded(0, base) && isFree(change)) return change
   }
   return undefined
 }

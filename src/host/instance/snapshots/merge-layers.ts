@@ -11,6 +11,7 @@ import type { Caller } from '../instances.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
 import { removeNodes, whileStill } from './layer-nodes.ts'
+import { nextFreeChange, refuseChange, refuseUsed } from './layer-users.ts'
 import {
   changed,
   type LayerChange,
@@ -49,7 +50,10 @@ export async function removeSnapshot(
       gone.map((each) => each.name),
       () => recorded.commit({ set: { snapshots }, kind: 'snapshot', text, frees: true }),
     )
-  return await mergeLayers(instance)
+  const stillUs = await mergeLayers(instance)
+  // Without snapshots, the layers were to be merged.
+  if (all && !isRepeated && record.snapshots.length === 0) await refuseUsed(instance)
+  return stillUs
 }
 
 /** Whether there are layers that no snapshot needs. */
@@ -58,15 +62,15 @@ export function canMerge({ record, recorded }: MachineInstance): boolean {
   return nextChange(record) !== undefined || recorded.steps.some(({ step }) => step === 'merge')
 }
 
-/** Merges and removes the layers that no snapshot needs. A merge that fails, or is cut short, can be begun again. */
+/** Merges and removes the layers that no snapshot and no clone needs. A merge that fails, or is cut short, can be begun again. */
 export async function mergeLayers(instance: MachineInstance): Promise<number> {
   let stillUs = 0
   for (const step of instance.recorded.steps.filter((each) => each.step === 'merge'))
     stillUs = Math.max(stillUs, await resumeMerge(instance, step))
-  for (let next = nextChange(instance.record); next !== undefined; next = nextChange(instance.record)) {
+  for (let next = await nextFreeChange(instance); next !== undefined; next = await nextFreeChange(instance)) {
     const change = next
     if (change.kind === 'drop') await removeLayer(instance, change, [])
-    else stillUs = Math.max(stillUs, await withBlocks(instance, (qmp) => merge(instance, qmp, change.layer)))
+    else stillUs = Math.max(stillUs, await withBlocks(instance, (qmp) => merge(instance, qmp, change)))
   }
   return stillUs
 }
@@ -133,7 +137,8 @@ async function resumeMerge(instance: MachineInstance, step: StepRecord): Promise
 }
 
 /** Writes what a layer has into the one below it, or into the disk's own file. */
-async function merge(instance: MachineInstance, qmp: QmpClient, layer: Layer): Promise<number> {
+async function merge(instance: MachineInstance, qmp: QmpClient, change: LayerChange): Promise<number> {
+  const { layer } = change
   const { context, record, recorded } = instance
   const chain = layersUpTo(record.layers, layer.id)
   await checkLayers(context.folder, chain)
@@ -142,6 +147,7 @@ async function merge(instance: MachineInstance, qmp: QmpClient, layer: Layer): P
   const close = await openBlocks(instance, qmp, chain)
   try {
     const text = `layer ${layer.id} is being merged`
+    refuseChange(instance, change)
     await recorded.commit({ add: [step], kind: 'snapshot', text, frees: true })
     await qmp.execute('block-commit', commitOf(instance, layer), instance.ending).catch(async (error) => {
       // QEMU may have begun the job although its answer was lost.

@@ -85,3 +85,8 @@ export function mergeLater(instance: MachineInstance): void {
     )
   })
 }
+
+/** The same for all: a clone that is gone may have been on what is below their layers. */
+export function mergeAll(instances: ReadonlyMap<string, MachineInstance>): void {
+  for (const instance of instances.values()) mergeLater(instance)
+}

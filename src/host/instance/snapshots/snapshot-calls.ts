@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
-import type { Snapshot } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Snapshot, SnapshotRequest } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { describeInstance } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
@@ -13,9 +13,20 @@ import { dropLayers, removeSnapshot } from './merge-layers.ts'
 import type { Provide } from './plan-snapshot.ts'
 import { revert } from './revert.ts'
 import { mergeLater, refuseUnknown, settleLayers } from './settle.ts'
-import { takeSnapshot } from './take-snapshot.ts'
+import { saveForClones, takeSnapshot } from './take-snapshot.ts'
 
-export type SnapshotCalls = Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'>
+export interface SnapshotCalls
+  extends Pick<Instances, 'snapshot' | 'snapshots' | 'revert' | 'removeSnapshot'> {
+  /**
+   * Saves a machine that goes on, and makes clones of it by `make` from what has the name. What is below its disks stays as it is, and
+   * what was saved stays until then.
+   */
+  saveForClones<Result>(
+    request: Pick<SnapshotRequest, 'key' | 'withoutAgent'>,
+    caller: Caller,
+    make: (name: string) => Promise<Result>,
+  ): Promise<Result>
+}
 
 interface SnapshotHost {
   readonly provide: Provide
@@ -73,6 +84,25 @@ export function snapshotCalls(
         await dropLayers(instance)
       })
       return await describeInstance(await find(key, caller))
+    },
+    saveForClones: async ({ key, withoutAgent }, caller, make) => {
+      if (moves === undefined) throw new AgentError('UNIMPLEMENTED', 'key: no machines are saved here')
+      const source = await find(key, caller)
+      const passing = moves.passingOf(source.record.properties?.tenant ?? '')
+      const options = { caller, moves, provide }
+      return await room.within(source, async () => {
+        source.clonesUnderWay += 1
+        try {
+          await change(key, caller, (instance) =>
+            saveForClones(instance, { ...passing, withoutAgent }, options),
+          )
+          return await make(passing.name)
+        } finally {
+          await moves.endPassing(passing.folder)
+          source.clonesUnderWay -= 1
+          mergeLater(source)
+        }
+      })
     },
     removeSnapshot: async (request, caller) => {
       const remove = (instance: MachineInstance) => removeSnapshot(instance, request, caller)

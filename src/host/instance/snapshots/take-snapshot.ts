@@ -3,7 +3,7 @@ import {
   Snapshot_Consistency as Consistency,
   type Layer,
   type Snapshot,
-  type SnapshotRequest,
+  SnapshotRequest,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
@@ -11,7 +11,7 @@ import { quiesce, thaw } from '../ask-agent.ts'
 import { refuseOthersBases, refuseWritten } from '../devices/disk-in-use.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
-import type { KeptMemory, Moves } from '../moves.ts'
+import type { KeepRequest, KeptMemory, Moves } from '../moves.ts'
 import { checkLayers } from './check-layers.ts'
 import { areOnTop, closeAndThrow, openLayers, removeNodes, whileStill, writeToLayers } from './layer-nodes.ts'
 import type { Layers } from './layers.ts'
@@ -108,8 +108,38 @@ interface WithMemory extends Pick<SnapshotOptions, 'caller'> {
 async function takeWithMemory(
   instance: MachineInstance,
   { name, quiesce: isAtRest, withoutAgent }: SnapshotRequest,
-  { caller, moves, planned }: WithMemory,
+  options: WithMemory,
 ): Promise<Snapshot> {
+  const folder = memoryFolder(instance.context.folder, name)
+  const request = { name, folder, quiesce: isAtRest, withoutAgent, isWhole: false }
+  const { kept, step } = await keepWithLayers(instance, request, options)
+  return await keepSnapshot(instance, step, kept)
+}
+
+/**
+ * Saves a machine that goes on, for clones that are made at once: its guest writes to new layers from then on. To be called in a
+ * change, when no other one of layers is unfinished.
+ */
+export async function saveForClones(
+  instance: MachineInstance,
+  request: Pick<KeepRequest, 'name' | 'folder' | 'withoutAgent'>,
+  { caller, moves, provide }: Pick<SnapshotOptions, 'caller' | 'provide'> & Pick<WithMemory, 'moves'>,
+): Promise<void> {
+  instance.machine()
+  const { name } = request
+  const wanted = SnapshotRequest.fromPartial({ key: instance.key, name, memory: true })
+  const planned = await planOf(instance, wanted, await providedOf(instance, provide))
+  const whole = { ...request, quiesce: false, isWhole: true }
+  const { step } = await keepWithLayers(instance, whole, { caller, moves, planned })
+  await keepLayers(instance, step, 'the guest writes to new layers, for its clones have those before')
+}
+
+/** Keeps the memory of a machine. What goes wrong is undone; layers to which the guest has begun to write stay, to be merged. */
+async function keepWithLayers(
+  instance: MachineInstance,
+  request: Omit<KeepRequest, 'layers'>,
+  { caller, moves, planned }: WithMemory,
+): Promise<{ readonly kept: KeptMemory; readonly step: StepRecord }> {
   const { added } = planned
   const step = stepOf(instance, planned)
   const reached = { isBegun: false, isOnTop: false }
@@ -125,11 +155,8 @@ async function takeWithMemory(
       reached.isOnTop = true
     },
   }
-  const folder = memoryFolder(instance.context.folder, name)
   try {
-    const request = { name, folder, quiesce: isAtRest, withoutAgent, layers }
-    const kept = await moves.keep(instance, request, caller)
-    return await keepSnapshot(instance, step, kept)
+    return { kept: await moves.keep(instance, { ...request, layers }, caller), step }
   } catch (error) {
     // What the guest has written since is in the layers.
     if (reached.isOnTop) await keepLayers(instance, step)
@@ -193,11 +220,15 @@ async function abandon(instance: MachineInstance, step: StepRecord): Promise<voi
 }
 
 /** Keeps the layers to which the guest writes, without the snapshot below them: they can be merged. */
-async function keepLayers(instance: MachineInstance, step: StepRecord): Promise<void> {
+async function keepLayers(
+  instance: MachineInstance,
+  step: StepRecord,
+  text = 'a snapshot was not taken',
+): Promise<void> {
   const { recorded, record } = instance
   const { added } = plannedOf(instance, step)
   const set = { layers: [...below(record.layers, added), ...added] }
-  await recorded.note({ set, drop: [step], kind: 'snapshot', text: 'a snapshot was not taken' })
+  await recorded.note({ set, drop: [step], kind: 'snapshot', text })
 }
 
 /** Writes down that the layers are the ones that the guest writes to. */

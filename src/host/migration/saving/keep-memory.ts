@@ -1,18 +1,19 @@
 import { randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import { messageOf } from '../../../base/errors.ts'
-import { State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Layer, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import { hasAgentWay } from '../../instance/connect-agent.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Caller } from '../../instance/instances.ts'
 import type { KeepRequest, KeptMemory } from '../../instance/moves.ts'
+import { layersUpTo } from '../../instance/snapshots/layers.ts'
 import { checkSavable, goOn } from '../machine-state.ts'
 import { FILES } from '../manifest.ts'
 import { copyQuickly, factsOf, syncFile } from '../memory-file.ts'
 import { publish } from '../saved-folder.ts'
 import { checkSuspend } from './check-suspend.ts'
-import { manifestOf, saveMemory, saveRings } from './saved-files.ts'
+import { bringDisks, layerName, manifestOf, saveMemory, saveRings } from './saved-files.ts'
 import { newSaving, type Saving } from './saving.ts'
 import { attachAgain, microseconds, millisecondsOf, SAVING, type Step, save } from './steps.ts'
 import type { SavingParts } from './suspend.ts'
@@ -51,8 +52,9 @@ type Kept = { -readonly [Field in keyof KeptMemory]: KeptMemory[Field] }
  * In this order. While the guest stands still, its memory is copied to the host's cache of the file alone; its disk and the digests
  * follow once it goes on.
  */
-function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
+function stepsOf({ isWhole, layers }: KeepRequest, kept: Kept): readonly Step[] {
   let detachedAt: number | undefined
+  let disks: readonly string[] = []
   return [
     SAVING.quiesce,
     {
@@ -71,6 +73,13 @@ function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
     { name: 'layers', make: () => layers.putOnTop() },
     SAVING.devices,
     {
+      name: 'disks',
+      isNeeded: () => isWhole,
+      make: async (saving) => {
+        disks = await bringDisks(saving, seenLayers(saving.known.record))
+      },
+    },
+    {
       name: 'cont',
       make: async (saving) => {
         await SAVING.stop.undo(saving)
@@ -84,24 +93,31 @@ function stepsOf({ layers }: KeepRequest, kept: Kept): readonly Step[] {
         kept.waitingUs = microseconds(performance.now() - (detachedAt ?? saving.stoppedAt))
       },
     },
-    { name: 'digests', make: addDigests },
-    { name: 'manifest', make: (saving) => publishKept(saving, layers.backends) },
+    { name: 'digests', make: (saving) => addDigests(saving, disks) },
+    { name: 'manifest', make: (saving) => publishKept(saving, isWhole ? undefined : layers.backends) },
   ]
 }
 
-async function addDigests({ files, memoryForm, work }: Saving): Promise<void> {
-  for (const name of [FILES.devices, ...(memoryForm === 'file' ? [FILES.memory] : [])]) {
-    await syncFile(join(work, name))
-    files.set(name, await factsOf(join(work, name)))
-  }
+/** Those below the disks, without what only other snapshots need. */
+function seenLayers({ layers }: Saving['known']['record']): readonly Layer[] {
+  return layers.filter(({ active }) => active).flatMap(({ id }) => layersUpTo(layers, id))
 }
 
-async function publishKept(saving: Saving, backends: ReadonlySet<string>): Promise<void> {
-  const { folder, instance } = saving
-  // Layers and other snapshots stay with the instance.
-  const record = { ...saving.known.record, layers: [], snapshots: [] }
+async function addDigests({ files, memoryForm, work }: Saving, disks: readonly string[]): Promise<void> {
+  for (const name of [FILES.devices, ...(memoryForm === 'file' ? [FILES.memory] : [])])
+    await syncFile(join(work, name))
+  for (const name of [FILES.devices, ...(memoryForm === 'file' ? [FILES.memory] : []), ...disks])
+    files.set(name, await factsOf(join(work, name)))
+}
+
+/** Without `kept`, the keys of backends whose layers stay with the instance, the layers below the new ones are in the folder. */
+async function publishKept(saving: Saving, kept: ReadonlySet<string> | undefined): Promise<void> {
+  const { files, folder, instance } = saving
+  // Snapshots, and layers of others, stay with the instance.
+  const layers = saving.known.record.layers.filter(({ id }) => files.has(layerName(id)))
+  const record = { ...saving.known.record, layers, snapshots: [] }
   saving.known = { ...saving.known, record }
-  await publish(folder, await manifestOf(saving, backends), {
+  await publish(folder, await manifestOf(saving, kept ?? new Set()), {
     warn: (error) =>
       instance.context.log.error('folder of a kept memory not finished', { folder, error: messageOf(error) }),
   })

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { Operation } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Layer, Operation } from '../../../gen/microvm/instance/v1/instance.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
 import type { Ring } from '../../instance/holder/holder.ts'
@@ -30,16 +30,30 @@ export async function saveMemory(
 }
 
 /** The layers of snapshots, and UEFI's variables. The guest's writes are in them by now. */
-export async function saveDisks({ files, instance, work }: Saving): Promise<void> {
-  const { context, record } = instance
-  for (const { id } of record.layers) {
-    const name = `disks/${id}.qcow2`
-    await bring(layerPath(context.folder, id), join(work, name), 'link')
-    files.set(name, await factsOf(join(work, name)))
+export async function saveDisks(saving: Saving): Promise<void> {
+  for (const name of await bringDisks(saving, saving.instance.record.layers))
+    saving.files.set(name, await factsOf(join(saving.work, name)))
+}
+
+/** Brings these layers and UEFI's variables, and returns the names of their files. */
+export async function bringDisks(
+  { instance, work }: Saving,
+  layers: readonly Layer[],
+): Promise<readonly string[]> {
+  const { folder } = instance.context
+  const names: string[] = []
+  for (const { id } of layers) {
+    await bring(layerPath(folder, id), join(work, layerName(id)), 'link')
+    names.push(layerName(id))
   }
-  if (!instance.recorded.steps.some(({ step }) => step === 'variables')) return
-  await bring(join(context.folder, VARIABLES), join(work, VARIABLES), 'copy')
-  files.set(VARIABLES, await factsOf(join(work, VARIABLES)))
+  if (!instance.recorded.steps.some(({ step }) => step === 'variables')) return names
+  await bring(join(folder, VARIABLES), join(work, VARIABLES), 'copy')
+  return [...names, VARIABLES]
+}
+
+/** Of a layer's file, in the folder of a saved machine. */
+export function layerName(id: number): string {
+  return `disks/${id}.qcow2`
 }
 
 /** The rings of streams, and with `hasConsole` that of the console. */

@@ -87,14 +87,12 @@ async function checkedClone(
   tenant: Tenant | undefined,
   request: CloneInstanceRequest,
 ): Promise<CloneInstanceRequest> {
-  const { count, identity, key, name, saved, withoutAgent } = request
+  const { count, identity, name, saved, withoutAgent } = request
   const invalid = (text: string) => new AgentError('INVALID_ARGUMENT', text)
-  if (key !== undefined)
-    throw new AgentError(
-      'UNIMPLEMENTED',
-      'key: no clone of a machine that runs, want it suspended, and saved',
-    )
-  if (saved === undefined) throw invalid('saved: missing')
+  const key = request.key === undefined ? undefined : specKey(request.key)
+  if (key === undefined && saved === undefined) throw invalid('from: missing, want key or saved')
+  if (key !== undefined && TEMPLATE_NAME.test(key))
+    throw invalid(`key: ${key}: templates are called so, want it in saved`)
   if (count < 1 || count > MAX_CLONES) throw invalid(`count: ${count}, want 1 to ${MAX_CLONES}`)
   if (TEMPLATE_NAME.test(specKey(name)))
     throw invalid(`name: ${name}: templates are called so, want another one`)
@@ -108,15 +106,22 @@ async function checkedClone(
   )
   if (count > 1 && isShared)
     throw invalid('identity.interfaces: addresses of several clones, want a count of 1')
-  const init = { name: saved, folder: '', replaceComponents: request.replaceComponents, identity }
-  const { replaceComponents } = await checkedSaved(tenant, init)
-  return { ...request, replaceComponents }
+  if (saved !== undefined) checkedName(saved)
+  const replaceComponents = await checkedReplaced(tenant, request)
+  return { ...request, key, replaceComponents }
 }
 
 /** The form `saved` of EnsureInstance, with the keys as specifications have them. Throws what is wrong with it. */
 export async function checkedSaved(tenant: Tenant | undefined, init: SavedInit): Promise<SavedInit> {
   checkFolder('saved.folder', init.folder, tenant?.name)
   checkedName(init.name)
+  return { ...init, replaceComponents: await checkedReplaced(tenant, init) }
+}
+
+async function checkedReplaced(
+  tenant: Tenant | undefined,
+  init: Pick<SavedInit, 'replaceComponents'>,
+): Promise<SavedInit['replaceComponents']> {
   const replaceComponents: Record<string, Backend> = {}
   for (const [given, backend] of Object.entries(init.replaceComponents)) {
     const [key, at] = [specKey(given), `saved.${pathOf('replaceComponents', given)}`]
@@ -125,7 +130,7 @@ export async function checkedSaved(tenant: Tenant | undefined, init: SavedInit):
     if (tenant !== undefined) await checkTenantBackend(tenant, at, backend)
     replaceComponents[key] = backend
   }
-  return { ...init, replaceComponents }
+  return replaceComponents
 }
 
 function checkFolder(field: string, folder: string, tenant: string | undefined): void {

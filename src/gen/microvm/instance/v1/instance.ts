@@ -578,7 +578,7 @@ export interface Instance {
    * leaves them out.
    */
   operations: Operation[];
-  /** Name of the saved machine or the template that it was made of. */
+  /** Name of the saved machine or the template, or key of the instance, that it was made of. */
   madeOf: string;
 }
 

@@ -62,6 +62,8 @@ export interface InstanceRecord {
   operations: Operation[];
   /** What a vmgenid device shows the guest: a UUID, another one after each resume and in each clone. */
   generationId: string;
+  /** Key of the running or paused instance of which CloneInstance has made it; empty where that was a saved machine. */
+  clonedKey: string;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -155,6 +157,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     madeByClone: false,
     operations: [],
     generationId: "",
+    clonedKey: "",
   };
 }
 
@@ -266,6 +269,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.generationId !== "") {
       writer.uint32(274).string(message.generationId);
+    }
+    if (message.clonedKey !== "") {
+      writer.uint32(282).string(message.clonedKey);
     }
     return writer;
   },
@@ -546,6 +552,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.generationId = reader.string();
             continue;
           }
+          case 35: {
+            if (tag !== 282) {
+              break;
+            }
+
+            message.clonedKey = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -609,6 +623,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.madeByClone = object.madeByClone ?? false;
     message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
     message.generationId = object.generationId ?? "";
+    message.clonedKey = object.clonedKey ?? "";
     return message;
   },
 };
