@@ -197,6 +197,14 @@ static void close_ring(struct holder *holder, struct connection *connection, cha
   answer(holder, connection, "ok");
 }
 
+/* Goes on after what its file has, which has come from another host: nothing has been read yet. */
+static void take_ring(struct holder *holder, struct connection *connection, char **words) {
+  struct ring *ring = named_ring(holder, connection, words[1]);
+  if (ring == NULL) return;
+  ring_take(ring);
+  answer(holder, connection, "ok");
+}
+
 /* Takes the content of a file, for all that ask. */
 static void make_memory(struct holder *holder, struct connection *connection, char **words) {
   if (holder->memory >= 0) {
@@ -281,6 +289,7 @@ static const struct verb {
     {"rings", 1, 1, begin_list_rings},
     {"attach", 3, 3, attach},
     {"close", 2, 2, close_ring},
+    {"take", 2, 2, take_ring},
     {"memory", 2, 2, make_memory},
     {"give", 1, 1, give_memory},
     {"lease", 1, 2, lease},

@@ -25,7 +25,7 @@ static uint64_t span_of(const struct ring *ring) {
 }
 
 /* Takes over the state of an earlier holder, if the file has one. */
-static void restore(struct ring *ring) {
+void ring_take(struct ring *ring) {
   struct ring_header header;
   if (pread(ring->file, &header, sizeof header, 0) != sizeof header) return;
   if (memcmp(header.magic, RING_MAGIC, sizeof header.magic) != 0 || header.version != RING_VERSION) return;
@@ -50,7 +50,7 @@ bool ring_file_open(struct ring *ring, uint32_t number) {
       .port.fd = -1,
       .wait_since_ms = NEVER,
   };
-  restore(ring);
+  ring_take(ring);
   int error = posix_fallocate(file, 0, (off_t)(RING_DATA_OFFSET + span_of(ring)));
   if (error != 0) {
     ring_file_remove(ring);

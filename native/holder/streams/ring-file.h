@@ -25,6 +25,9 @@ _Static_assert(sizeof(struct ring_header) == 48, "48 bytes in the file");
 /* Opens or makes the whole file. Goes on after the bytes of an earlier holder. Returns false with errno set. */
 bool ring_file_open(struct ring *ring, uint32_t number);
 
+/* Goes on after the bytes that its file has by now. */
+void ring_take(struct ring *ring);
+
 /* Closes and removes it. */
 void ring_file_remove(struct ring *ring);
 

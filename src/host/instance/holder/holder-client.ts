@@ -113,6 +113,10 @@ export class HolderClient implements Holder {
     await this.#command('close', String(number))
   }
 
+  async takeRing(number: number): Promise<void> {
+    await this.#command('take', String(number))
+  }
+
   async memory(path: string): Promise<void> {
     await this.#commandWithin(MEMORY_TIMEOUT_MS, ['memory', path])
   }

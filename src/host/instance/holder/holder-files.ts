@@ -1,4 +1,5 @@
-import { open, readFile } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { mkdir, open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { HeldChild } from './holder.ts'
@@ -16,6 +17,35 @@ export async function readExits(folder: string): Promise<readonly HeldChild[]> {
   return lines.map((line) => parseChild(line.split(' ')))
 }
 
+/** Writes the file of a ring, in which a holder goes on. */
+export async function writeRing(
+  folder: string,
+  number: number,
+  {
+    bytes,
+    first,
+    isClosed,
+  }: { readonly bytes: Uint8Array; readonly first: bigint; readonly isClosed: boolean },
+): Promise<void> {
+  const capacity = number === 0 ? CONSOLE_BYTES : STREAM_BYTES
+  const span = capacity + CHUNK_BYTES
+  const header = Buffer.alloc(HEADER_BYTES)
+  header.write(MAGIC, 'latin1')
+  header.writeUInt32LE(VERSION, 8)
+  header.writeUInt32LE(isClosed ? 1 : 0, 12)
+  const end = first + BigInt(bytes.length)
+  for (const [index, value] of [capacity, span, first, end].entries())
+    header.writeBigUInt64LE(value, 16 + index * 8)
+  if (number !== 0) await mkdir(join(folder, 'streams'), { recursive: true, mode: 0o700 })
+  const path = join(folder, number === 0 ? 'console.ring' : `streams/${number}.ring`)
+  await using file = await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o600)
+  const place = Number(first % span)
+  const piece = Math.min(bytes.length, Number(span) - place)
+  await file.write(bytes, 0, piece, DATA_OFFSET + place)
+  await file.write(bytes, piece, bytes.length - piece, DATA_OFFSET)
+  await file.write(header, 0, HEADER_BYTES, 0)
+}
+
 export interface RingContent {
   readonly first: bigint
   readonly end: bigint
@@ -29,6 +59,10 @@ const HEADER_BYTES = 48
 const DATA_OFFSET = 4096
 /** Of a ring; native/holder/limits.h has less. */
 const MOST_BYTES = 16n << 20n
+/** As there. */
+const CONSOLE_BYTES = 1n << 20n
+const STREAM_BYTES = 1n << 18n
+const CHUNK_BYTES = 1n << 16n
 
 /** The whole content of ring `number`. Rejects with NOT_FOUND when there is none, and with FAILED_PRECONDITION when it is damaged. */
 export async function readRing(folder: string, number: number): Promise<RingContent> {

@@ -57,6 +57,8 @@ export interface Holder {
    */
   attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }>
   closeRing(number: number): Promise<void>
+  /** Goes on after the bytes that the file of a ring has by now; nothing may have been read of its source. */
+  takeRing(number: number): Promise<void>
   /**
    * Takes a memory file with the content of the file at `path`, whose holes stay holes. A `copy` is for QEMU alone; a `sealed` one,
    * which no one can write, is for the QEMU of any instance (`memory` of native/holder/children/walls.h). A holder has one.

@@ -93,6 +93,10 @@ export class LocalHolder implements Holder {
     throw new AgentError('UNIMPLEMENTED', `ring ${number}: a machine of one run has the console alone`)
   }
 
+  async takeRing(number: number): Promise<void> {
+    throw new AgentError('UNIMPLEMENTED', `ring ${number}: a machine of one run comes from no other host`)
+  }
+
   async memory(path: string): Promise<void> {
     throw new AgentError('UNIMPLEMENTED', `${path}: a machine of one run has no memory of another`)
   }

@@ -112,6 +112,10 @@ export class FakeHolder implements Holder {
     this.#request()
   }
 
+  async takeRing(): Promise<void> {
+    this.#request()
+  }
+
   async hasSealedMemory(): Promise<boolean> {
     this.#request()
     return false
