@@ -115,6 +115,9 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/EnsureTemplate": "microvm.instance.v1.EnsureTemplateRequest",
   "microvm.instance.v1.InstanceService/ListTemplates": "microvm.instance.v1.ListTemplatesRequest",
   "microvm.instance.v1.InstanceService/RemoveTemplate": "microvm.instance.v1.RemoveTemplateRequest",
+  "microvm.instance.v1.InstanceService/MigrateInstance": "microvm.instance.v1.MigrateInstanceRequest",
+  "microvm.instance.v1.InstanceService/ListHosts": "microvm.instance.v1.ListHostsRequest",
+  "microvm.instance.v1.InstanceService/DrainHost": "microvm.instance.v1.DrainHostRequest",
   "microvm.instance.v1.InstanceService/AllocatePort": "microvm.instance.v1.AllocatePortRequest",
   "microvm.instance.v1.InstanceService/Attach": "microvm.instance.v1.AttachRequest",
   "microvm.instance.v1.InstanceService/ListStreams": "microvm.instance.v1.ListStreamsRequest",
@@ -134,6 +137,7 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.controller.v1.ControllerService/ListVms": "microvm.controller.v1.ListVmsRequest",
   "microvm.controller.v1.ControllerService/RemoveVm": "microvm.controller.v1.RemoveVmRequest",
   "microvm.controller.v1.ControllerService/RenewLease": "microvm.controller.v1.RenewLeaseRequest",
+  "microvm.instance.v1.Handover/Move": "microvm.instance.v1.MoveRequest",
   "microvm.instance.v1.SecretService/SetSecret": "microvm.instance.v1.SetSecretRequest",
   "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
   "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest"
@@ -3252,6 +3256,41 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "name"
   }
  ],
+ "microvm.instance.v1.MigrateInstanceRequest": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "to_host",
+   "property": "toHost"
+  },
+  {
+   "number": 3,
+   "name": "dry_run",
+   "property": "dryRun"
+  },
+  {
+   "number": 4,
+   "name": "quiesce",
+   "property": "quiesce"
+  },
+  {
+   "number": 5,
+   "name": "without_agent",
+   "property": "withoutAgent"
+  }
+ ],
+ "microvm.instance.v1.ListHostsRequest": [],
+ "microvm.instance.v1.DrainHostRequest": [
+  {
+   "number": 1,
+   "name": "draining",
+   "property": "draining"
+  }
+ ],
  "microvm.instance.v1.AllocatePortRequest": [
   {
    "number": 1,
@@ -3671,6 +3710,201 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "nonce",
    "property": "nonce"
+  }
+ ],
+ "microvm.instance.v1.MoveRequest": [
+  {
+   "number": 1,
+   "name": "plan",
+   "property": "plan",
+   "message": "microvm.instance.v1.MovePlan",
+   "oneof": "part"
+  },
+  {
+   "number": 2,
+   "name": "content",
+   "property": "content",
+   "message": "microvm.instance.v1.MoveContent",
+   "oneof": "part"
+  },
+  {
+   "number": 3,
+   "name": "piece",
+   "property": "piece",
+   "oneof": "part"
+  },
+  {
+   "number": 4,
+   "name": "end",
+   "property": "end",
+   "message": "microvm.instance.v1.MoveEnd",
+   "oneof": "part"
+  }
+ ],
+ "microvm.instance.v1.MovePlan": [
+  {
+   "number": 1,
+   "name": "version",
+   "property": "version"
+  },
+  {
+   "number": 2,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 3,
+   "name": "qemu",
+   "property": "qemu"
+  },
+  {
+   "number": 4,
+   "name": "acceleration",
+   "property": "acceleration"
+  },
+  {
+   "number": 5,
+   "name": "cpu",
+   "property": "cpu"
+  },
+  {
+   "number": 6,
+   "name": "files",
+   "property": "files",
+   "message": "microvm.instance.v1.MoveFile"
+  },
+  {
+   "number": 7,
+   "name": "generation_id",
+   "property": "generationId"
+  },
+  {
+   "number": 8,
+   "name": "boot_id",
+   "property": "bootId"
+  }
+ ],
+ "microvm.instance.v1.MoveFile": [
+  {
+   "number": 1,
+   "name": "field",
+   "property": "field"
+  },
+  {
+   "number": 2,
+   "name": "backend",
+   "property": "backend"
+  },
+  {
+   "number": 3,
+   "name": "path",
+   "property": "path"
+  },
+  {
+   "number": 4,
+   "name": "size_bytes",
+   "property": "sizeBytes"
+  },
+  {
+   "number": 5,
+   "name": "digest",
+   "property": "digest"
+  }
+ ],
+ "microvm.instance.v1.MoveContent": [
+  {
+   "number": 1,
+   "name": "size_bytes",
+   "property": "sizeBytes"
+  },
+  {
+   "number": 2,
+   "name": "ring",
+   "property": "ring",
+   "message": "microvm.instance.v1.MoveRing"
+  }
+ ],
+ "microvm.instance.v1.MoveRing": [
+  {
+   "number": 1,
+   "name": "number",
+   "property": "number"
+  },
+  {
+   "number": 2,
+   "name": "first",
+   "property": "first"
+  },
+  {
+   "number": 3,
+   "name": "closed",
+   "property": "closed"
+  }
+ ],
+ "microvm.instance.v1.MoveEnd": [
+  {
+   "number": 1,
+   "name": "running",
+   "property": "running"
+  },
+  {
+   "number": 2,
+   "name": "has_agent",
+   "property": "hasAgent"
+  },
+  {
+   "number": 3,
+   "name": "unplugged",
+   "property": "unplugged"
+  },
+  {
+   "number": 4,
+   "name": "streams",
+   "property": "streams",
+   "message": "microvm.instance.v1.MoveStream"
+  },
+  {
+   "number": 5,
+   "name": "stopped_ms",
+   "property": "stoppedMs"
+  },
+  {
+   "number": 6,
+   "name": "detached_ms",
+   "property": "detachedMs"
+  },
+  {
+   "number": 7,
+   "name": "id",
+   "property": "id"
+  }
+ ],
+ "microvm.instance.v1.MoveStream": [
+  {
+   "number": 1,
+   "name": "port",
+   "property": "port"
+  },
+  {
+   "number": 2,
+   "name": "container",
+   "property": "container"
+  },
+  {
+   "number": 3,
+   "name": "exec",
+   "property": "exec"
+  },
+  {
+   "number": 4,
+   "name": "stream",
+   "property": "stream"
+  },
+  {
+   "number": 5,
+   "name": "live",
+   "property": "live"
   }
  ],
  "microvm.instance.v1.SetSecretRequest": [

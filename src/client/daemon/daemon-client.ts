@@ -10,7 +10,7 @@ import { connectSocket } from '../connection/connect-socket.ts'
 import type { GrpcConnection, StreamCall } from '../connection/grpc-connection.ts'
 
 type Calling = Parameters<typeof clientFor>[1]
-type Streaming = 'watchInstances' | 'attach' | 'connectAgent'
+type Streaming = 'watchInstances' | 'attach' | 'connectAgent' | 'migrateInstance'
 
 /** A connection to a daemon, whose owner closes it. */
 export interface DaemonClient {

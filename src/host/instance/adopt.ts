@@ -1,3 +1,4 @@
+import { neverAborted } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import { settlePlugs } from './devices/plug.ts'
@@ -6,18 +7,41 @@ import { readClock } from './documents/guest-clock.ts'
 import { answer } from './holder/ask-holder.ts'
 import type { MachineInstance } from './instance.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
-import { connectMachine, isKept, makeSteps, STEPS } from './machine/steps.ts'
+import { connectMachine, isKept, makeSteps, STEPS, type StepContext } from './machine/steps.ts'
 import type { Moves } from './moves.ts'
 import { settleResets } from './reset.ts'
 import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
+
+/** Takes instances in again, some at a time. Resolves when all are, or after a while; those that are not yet are in `adoptions`. */
+export async function adoptAll(
+  instances: readonly MachineInstance[],
+  adoptions: Map<MachineInstance, Promise<void>>,
+  { clock, limits, moves }: Pick<StepContext, 'clock' | 'limits'> & { readonly moves?: Moves | undefined },
+): Promise<void> {
+  const lanes: Promise<void>[] = []
+  for (const [index, instance] of instances.entries()) {
+    const lane = index % limits.adopted
+    const before = lanes[lane]
+    const adoption = instance.change(async () => {
+      await before
+      await adopt(instance, moves)
+    }, neverAborted)
+    lanes[lane] = adoption
+    adoptions.set(instance, adoption)
+    void adoption.then(() => adoptions.delete(instance))
+  }
+  const over = new AbortController()
+  await Promise.race([Promise.all(lanes), clock.sleep(limits.adoptionMs, over.signal).catch(() => {})])
+  over.abort()
+}
 
 /**
  * Takes an instance in again after a start of the daemon: finds its processes, corrects the record by what they say, and
  * finishes the change that was under way. Never throws: an instance that cannot be taken in again is stopped, with the
  * reason. To be called in a change.
  */
-export async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
+async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
   const { context, record } = instance
   try {
     const isLive = await findMachine(instance)

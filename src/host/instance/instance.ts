@@ -12,18 +12,12 @@ import type { PlugParts } from './devices/plug-parts.ts'
 import { withStopped } from './documents/document-record.ts'
 import { noteClockStart } from './documents/guest-clock.ts'
 import { notFound } from './instances.ts'
+import { checkSteps } from './machine/check-files.ts'
 import { EventQueue } from './machine/event-queue.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import type { Plan } from './machine/plan.ts'
 import { type StartOptions, withSaved } from './machine/saved-start.ts'
-import {
-  checkSteps,
-  isKept,
-  makeSteps,
-  type PlannedStep,
-  type StepContext,
-  undoSteps,
-} from './machine/steps.ts'
+import { isKept, makeSteps, type PlannedStep, type StepContext, undoSteps } from './machine/steps.ts'
 import { hasHolder, streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
 
@@ -146,8 +140,9 @@ export class MachineInstance {
   }
 
   /** Ends what belongs to the boot before, with `reason`. */
-  beginBoot(reason: string): void {
-    this.#boot.abort(new AgentError('ABORTED', `instance ${this.key}: ${reason}`))
+  beginBoot(reason: string | AgentError): void {
+    const text = typeof reason === 'string' ? `instance ${this.key}: ${reason}` : ''
+    this.#boot.abort(typeof reason === 'string' ? new AgentError('ABORTED', text) : reason)
     this.#boot = new AbortController()
   }
 

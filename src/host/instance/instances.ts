@@ -1,4 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
+import type { MoveRequest, MoveResponse } from '../../gen/microvm/instance/v1/handover.ts'
 import type {
   AllocatePortRequest,
   AttachRequest,
@@ -8,8 +9,12 @@ import type {
   EnsureInstanceRequest,
   ExpandRequest,
   ExpandResponse,
+  HostEntry,
   Instance,
   ListSnapshotsResponse,
+  MigrateInstanceRequest,
+  MigrateInstanceResponse,
+  MigrationTarget,
   PlugRequest,
   RemoveSnapshotRequest,
   RemoveSnapshotResponse,
@@ -25,6 +30,7 @@ import type {
   WatchInstancesRequest,
   WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
+import type { StartMigrationRequest, StartMigrationResponse } from '../../gen/vm.ts'
 
 /** Who calls. A tenant sees its own instances only. */
 export interface Caller {
@@ -47,6 +53,25 @@ export function notFound(key: string): AgentError {
 }
 
 export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>
+
+/** What is asked about machines that go to other hosts, and what other hosts ask. `from` is the id of the host that calls. */
+export interface MoveCalls {
+  /** Ends with the answer that has where the machine is. */
+  migrate(request: MigrateInstanceRequest, caller: Caller): AsyncIterable<MigrateInstanceResponse>
+  hosts(): Promise<readonly HostEntry[]>
+  /** Whether this host takes no more machines. */
+  drain(isDraining: boolean): Promise<void>
+  /** Makes an instance that awaits a machine, or finds it. */
+  ensureTarget(request: EnsureInstanceRequest, target: MigrationTarget, caller: Caller): Promise<Instance>
+  /** Removes an instance that still awaits a machine. */
+  giveUpTarget(key: string): Promise<void>
+  startMigration(request: StartMigrationRequest, from: string): Promise<StartMigrationResponse>
+  handover(
+    requests: AsyncIterable<MoveRequest>,
+    from: string,
+    signal: AbortSignal,
+  ): AsyncIterable<MoveResponse>
+}
 
 /**
  * The instances of this host. All methods reject with an AgentError; NOT_FOUND for an instance that the caller may not
@@ -73,6 +98,8 @@ export interface Instances {
   /** Makes clones of a saved machine, or of one that goes on. When some cannot be made, the others stay, and the error names both. */
   clone(request: CloneInstanceRequest, caller: Caller, checkOwner: OwnerCheck): Promise<readonly Instance[]>
   suspend(request: SuspendInstanceRequest, caller: Caller): Promise<SavedMachine>
+  /** Machines that go to other hosts, and come from there. */
+  readonly move: MoveCalls
   listSaved(caller: Caller): Promise<readonly SavedMachine[]>
   deleteSaved(name: string, caller: Caller): Promise<void>
   allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream>

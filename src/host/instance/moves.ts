@@ -1,10 +1,16 @@
+import type { MoveRequest, MoveResponse } from '../../gen/microvm/instance/v1/handover.ts'
 import type {
   CloneInstanceRequest,
+  HostEntry,
+  MigrateInstanceRequest,
+  MigrateInstanceResponse,
+  MigrationTarget,
   SavedInit,
   SavedMachine,
   SuspendInstanceRequest,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
+import type { StartMigrationRequest, StartMigrationResponse } from '../../gen/vm.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller } from './instances.ts'
 import type { SavedStart } from './machine/saved-start.ts'
@@ -60,6 +66,51 @@ export interface KeptContent extends Pick<SavedContent, 'record' | 'start'> {
   readonly timeline: Timeline
 }
 
+/** What a source hands over. */
+export type HandoverStream = AsyncIterable<MoveRequest>
+
+/** Machines that go to other hosts and come from there (src/host/migration/move). */
+export interface HostMoves {
+  /** Moves the machine, and ends the instance. Throws with the step when it goes on here. To be called in a change. */
+  migrate(
+    instance: MachineInstance,
+    request: MigrateInstanceRequest,
+    how: Migrating,
+  ): Promise<MigrateInstanceResponse>
+  /** What the record of an instance that awaits a machine begins with. */
+  awaiting(target: MigrationTarget): Promise<Partial<InstanceRecord>>
+  /** Removes an instance that awaits a machine when none has come in time. */
+  watchAwaiting(instance: MachineInstance): void
+  /** Agrees on a way to move to the instance. `from` is the host that asks. */
+  start(
+    instance: MachineInstance,
+    request: StartMigrationRequest,
+    from: string,
+  ): Promise<StartMigrationResponse>
+  /** The key of the instance that a handover is for, by its first message. Takes what has been agreed on. */
+  begin(requests: HandoverStream, from: string): Promise<Arrival>
+  hosts(): Promise<readonly HostEntry[]>
+  drain(isDraining: boolean): Promise<void>
+}
+
+export interface Migrating {
+  /** Fires when the caller has left, which cancels the move until the machine is handed over. */
+  readonly signal: AbortSignal
+  readonly inStep: (step: string) => void
+  readonly tell: (answer: Partial<MigrateInstanceResponse>) => void
+}
+
+/** A handover that has begun. */
+export interface Arrival {
+  readonly key: string
+  /** Takes the machine in. Forgets the instance when that fails. To be called in a change. */
+  take(
+    instance: MachineInstance,
+    send: (answer: Partial<MoveResponse>) => void,
+    signal: AbortSignal,
+  ): Promise<void>
+}
+
 /** Machines as files (src/host/migration). */
 export interface Moves {
   /** Saves the machine, and ends the instance. To be called in a change. */
@@ -95,6 +146,8 @@ export interface Moves {
   /** Of one tenant, or of all. */
   list(tenant: string | undefined): Promise<readonly SavedMachine[]>
   remove(name: string, tenant: string): Promise<void>
+  /** Undefined where the configuration does not say who this host is. */
+  readonly hosts?: HostMoves | undefined
   /** In Prometheus text form. */
   metrics(): string
 }

@@ -22,7 +22,7 @@ import {
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { parseDocument } from '../machine/document/document.ts'
 import { instanceFolderName, specKey } from '../spec/spec-key.ts'
-import { adopt } from './adopt.ts'
+import { adoptAll } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeEqual, describeInstance, isVisible } from './describe-instance.ts'
@@ -41,6 +41,7 @@ import type { Plan } from './machine/plan.ts'
 import type { StepContext } from './machine/steps.ts'
 import type { Uids } from './machine/uids.ts'
 import type { Moves } from './moves.ts'
+import { moveCalls } from './moving/move-calls.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
@@ -118,6 +119,7 @@ class HostInstances implements Instances {
   readonly suspend: Instances['suspend']
   readonly listSaved: Instances['listSaved']
   readonly deleteSaved: Instances['deleteSaved']
+  readonly move: Instances['move']
 
   constructor(parts: InstancesParts, changes: InstanceChanges) {
     this.#parts = parts
@@ -132,11 +134,13 @@ class HostInstances implements Instances {
     this.snapshots = calls.snapshots
     this.revert = calls.revert
     this.removeSnapshot = calls.removeSnapshot
-    this.#saved = savedCalls({
+    const host = {
       ...{ moves: parts.moves, instances: this.#instances },
-      takenIn: (key, caller) => this.#takenIn(key, caller),
-      ...{ add: (record) => this.#addSaved(record), room, save: calls.saveForClones },
-    })
+      takenIn: (key: string, caller: Caller) => this.#takenIn(key, caller),
+      add: (record: InstanceRecord) => this.#addSaved(record),
+    }
+    this.#saved = savedCalls({ ...host, room, save: calls.saveForClones })
+    this.move = moveCalls(host)
     this.clone = this.#saved.clone
     this.suspend = this.#saved.suspend
     this.listSaved = this.#saved.listSaved
@@ -210,22 +214,7 @@ class HostInstances implements Instances {
 
   /** Resolves when all are taken in again, or after a while: calls of those that are not wait for it. */
   async adoptAll(): Promise<void> {
-    const { clock, limits } = this.#parts
-    const lanes: Promise<void>[] = []
-    for (const [index, instance] of [...this.#instances.values()].entries()) {
-      const lane = index % limits.adopted
-      const before = lanes[lane]
-      const adoption = instance.change(async () => {
-        await before
-        await adopt(instance, this.#parts.moves)
-      }, neverAborted)
-      lanes[lane] = adoption
-      this.#adoptions.set(instance, adoption)
-      void adoption.then(() => this.#adoptions.delete(instance))
-    }
-    const over = new AbortController()
-    await Promise.race([Promise.all(lanes), clock.sleep(limits.adoptionMs, over.signal).catch(() => {})])
-    over.abort()
+    await adoptAll([...this.#instances.values()], this.#adoptions, this.#parts)
   }
 
   async expand({ document }: ExpandRequest, { tenant }: Caller): Promise<ExpandResponse> {
@@ -236,6 +225,8 @@ class HostInstances implements Instances {
   }
 
   async ensure(request: EnsureInstanceRequest, caller: Caller, checkOwner?: OwnerCheck): Promise<Instance> {
+    const { migrationTarget } = request
+    if (migrationTarget !== undefined) return await this.move.ensureTarget(request, migrationTarget, caller)
     if (request.saved !== undefined) return await this.#saved.ensure(request, caller, checkOwner)
     const wanted = wantedInstance(request, caller, this.#parts)
     const key = specKey(request.properties?.key ?? '')
@@ -326,7 +317,7 @@ class HostInstances implements Instances {
 
   async *attach(request: AttachRequest, caller: Caller): AsyncGenerator<AttachResponse> {
     const instance = await this.#takenIn(request.key, caller)
-    yield* attach(instance, request, instance.duringBoot(caller.signal))
+    yield* attach(instance, request, caller.signal)
   }
 
   async streams(key: string, caller: Caller): Promise<readonly Stream[]> {

@@ -1,10 +1,12 @@
 import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type {
   AllocatePortRequest,
   AttachRequest,
   AttachResponse,
+  Moved,
   Stream,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
@@ -112,7 +114,21 @@ function onlyNotFound(error: unknown): void {
   if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
 }
 
-/** What a stream, or the console, has carried since an offset, and what it carries from now on. */
+/** Why calls of a boot end: the machine is on its way to another host. */
+export class Moving extends AgentError {
+  /** Where it is; undefined when it goes on here. */
+  readonly outcome: Promise<Moved | undefined>
+
+  constructor(key: string, outcome: Promise<Moved | undefined>) {
+    super('ABORTED', `instance ${key}: the machine is moving to another host`)
+    this.outcome = outcome
+  }
+}
+
+/**
+ * What a stream, or the console, has carried since an offset, and what it carries from now on. When the machine moves meanwhile, the
+ * last answer has where it is.
+ */
 export async function* attach(
   instance: MachineInstance,
   { port, offset }: AttachRequest,
@@ -120,13 +136,26 @@ export async function* attach(
 ): AsyncGenerator<AttachResponse> {
   if (port !== CONSOLE && !instance.streams.has(port))
     throw new AgentError('NOT_FOUND', `instance ${instance.key}: port ${port}: not found`)
-  const { first, stream } = await answer(instance.context, holderOf(instance).attach(port, offset))
-  let position = first
-  for await (const data of readUntil(stream, signal)) {
-    yield { offset: position, data }
-    position += BigInt(data.length)
+  for (let position = offset; ; ) {
+    try {
+      const boot = instance.duringBoot(signal)
+      const { first, stream } = await answer(instance.context, holderOf(instance).attach(port, position))
+      position = first
+      for await (const data of readUntil(stream, boot)) {
+        yield { offset: position, data, moved: undefined }
+        position += BigInt(data.length)
+      }
+      return
+    } catch (error) {
+      if (signal.aborted || !(error instanceof Moving)) throw error
+      const moved = await abortable(error.outcome, signal)
+      if (moved === undefined) continue
+      return yield { offset: position, data: NOTHING, moved }
+    }
   }
 }
+
+const NOTHING = new Uint8Array(0)
 
 /** The last bytes of the console, then all that come; `input` is typed. */
 export async function* console(

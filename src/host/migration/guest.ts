@@ -39,9 +39,10 @@ export async function detach(
 }
 
 /** Ends those who came after {@link detach}, those of a guest without an agent, and those of the console: the machine was saved. */
-export function endCallers(instance: MachineInstance): void {
-  const text =
-    'the machine was saved: once it is resumed, want Attach again from the offset, and another console'
+export function endCallers(
+  instance: MachineInstance,
+  text = 'the machine was saved: once it is resumed, want Attach again from the offset, and another console',
+): void {
   instance.beginBoot(text)
   instance.console?.end(new AgentError('ABORTED', `instance ${instance.key}: ${text}`))
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { SavedInit, SavedMachine } from '../../gen/microvm/instance/v1/instance.ts'
+import { type SavedInit, type SavedMachine, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { settleReplugs } from '../instance/devices/replug.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
@@ -16,6 +16,10 @@ import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
 import { type Keepers, openKeepers } from './keepers.ts'
 import { type HostFacts, readManifest } from './manifest.ts'
+import { openHostMoves, settleAwaiting } from './move/host-moves.ts'
+import type { MoveHost } from './move/move-host.ts'
+import { settleMove } from './move/source.ts'
+import { settleArrival } from './move/target.ts'
 import { MoveFigures } from './move-figures.ts'
 import { isNewClone, openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
 import {
@@ -44,6 +48,8 @@ export interface MigrationHost {
   readonly qemuVersion: () => Promise<string>
   readonly holders: Holders
   readonly log: Logger
+  /** This host among others. */
+  readonly among?: MoveHost | undefined
 }
 
 /** Below the state folder; what the administrator's own instances are saved as is no tenant's. */
@@ -51,7 +57,7 @@ const STORE = 'saved'
 const OWN = '+own'
 
 export function openMigration(
-  { acceleration, holders, log, qemuVersion, stateFolder }: MigrationHost,
+  { acceleration, among, holders, log, qemuVersion, stateFolder }: MigrationHost,
   atStep: AtStep = async () => {},
 ): Moves {
   const store = join(stateFolder, STORE)
@@ -111,21 +117,34 @@ export function openMigration(
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       })
     },
-    ...{ repair: repairOrRemove, metrics: () => figures.print(), settle: (each) => settle(each, log) },
+    ...{ repair: repairOrRemove, metrics: () => figures.print(), settle: (each) => settle(each, log, among) },
     refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
+    hosts:
+      among &&
+      openHostMoves({ host: among, figures, facts: host, atStep: (timeline) => timed(timeline, atStep) }),
     list: async (tenant) => describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log),
     remove: async (name, tenant) => {
-      const folder = join(storeOf(tenant), name)
-      if (!(await savedIn(storeOf(tenant))).includes(folder))
-        throw new AgentError('NOT_FOUND', `saved machine ${name}: not found`)
-      const manifest = await readManifest(folder).catch(() => undefined)
-      await hold(folder, async () => {
-        await checkRemovable(folder)
-        await removeSaved(folder)
-      })
-      if (manifest !== undefined) await endClones(clones, manifest.id)
+      const id = await removeNamed(storeOf(tenant), name, hold)
+      if (id !== undefined) await endClones(clones, id)
     },
   }
+}
+
+/** Removes a saved machine of a store by `hold`, and resolves with its id; undefined for one whose manifest cannot be read. */
+async function removeNamed(
+  store: string,
+  name: string,
+  hold: (folder: string, remove: () => Promise<void>) => Promise<void>,
+): Promise<string | undefined> {
+  const folder = join(store, name)
+  if (!(await savedIn(store)).includes(folder))
+    throw new AgentError('NOT_FOUND', `saved machine ${name}: not found`)
+  const manifest = await readManifest(folder).catch(() => undefined)
+  await hold(folder, async () => {
+    await checkRemovable(folder)
+    await removeSaved(folder)
+  })
+  return manifest?.id
 }
 
 /** Removes in the background what earlier daemons have not removed to its end. */
@@ -269,11 +288,18 @@ async function describe(stores: readonly string[], log: Logger): Promise<readonl
   return (await Promise.all(all)).flat()
 }
 
-async function settle(instance: MachineInstance, log: Logger): Promise<boolean> {
+async function settle(instance: MachineInstance, log: Logger, among: MoveHost | undefined): Promise<boolean> {
   const { context, recorded } = instance
   const find = (name: string) => recorded.steps.find(({ step }) => step === name)
   const [resumeStep, suspendStep] = [find('resume'), find('suspend')]
   const [revertStep, memoryStep] = [find('revert'), find('memory')]
+  if (recorded.record.current === State.AWAITING) {
+    await settleAwaiting(instance, among)
+    return true
+  }
+  const [moveStep, incomingStep] = [find('move'), find('incoming')]
+  if (incomingStep !== undefined && (await settleArrival(instance, incomingStep, among))) return true
+  if (moveStep !== undefined && (await settleMove(instance, moveStep, among))) return true
   // Its call is made again, with who the guest is to be.
   if (find('clone') !== undefined) {
     await instance.finishRemoval()

@@ -24,7 +24,7 @@ import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
 import { ownIdentity, repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
-import { FILES, type HostFacts, type Manifest, readManifest } from './manifest.ts'
+import { FILES, type HostFacts, type Manifest, readManifest, type SavedStream } from './manifest.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
 import {
   bring,
@@ -141,12 +141,16 @@ async function run(instance: MachineInstance): Promise<void> {
 export const RUNS_WORD = 4
 
 /** With other backends, to which the layers and the snapshots follow. */
-function replacedRecord(record: InstanceRecord, { replaceComponents }: SavedInit): InstanceRecord {
+export function replacedRecord(
+  record: InstanceRecord,
+  { replaceComponents }: SavedInit,
+  field = 'saved',
+): InstanceRecord {
   const { specification } = record
   const keys = Object.keys(replaceComponents)
   if (keys.length === 0 || specification === undefined) return record
   const fail = (key: string, text: string) =>
-    new AgentError('FAILED_PRECONDITION', `saved.${pathOf('replaceComponents', key)}: ${text}`)
+    new AgentError('FAILED_PRECONDITION', `${field}.${pathOf('replaceComponents', key)}: ${text}`)
   const moved = new Map<string, string>()
   for (const [key, backend] of Object.entries(replaceComponents)) {
     if (record.document !== undefined) throw fail(key, 'names of a document are looked up in the catalogue')
@@ -198,8 +202,6 @@ export async function load(
 ): Promise<void> {
   const { context, recorded } = instance
   const { holder, qmp } = instance.machine()
-  for (const { isLive: _, ...stream } of manifest.streams)
-    instance.streams.set(stream.port, { ...stream, instance: instance.key })
   // Private memory is there from the start.
   if (manifest.memoryForm === 'file' && instance.record.privateMemory === '') {
     await atStep('import', 'memory')
@@ -213,10 +215,7 @@ export async function load(
   const path = join(folder, FILES.devices)
   await loadDevices(qmp, { path, form: manifest.memoryForm, signal: instance.ending })
   await atStep('import', 'streams')
-  for (const { port, isLive } of manifest.streams) {
-    await listenAgain(instance, port)
-    if (!isLive) await endStream(instance, `${guestSocket(context.folder)}_${port}`)
-  }
+  await restoreStreams(instance, manifest.streams)
   if (manifest.unplugged !== '') {
     await atStep('import', 'plug')
     const request = ownPlug(PlugRequest.decode(Buffer.from(manifest.unplugged, 'base64')))
@@ -224,6 +223,19 @@ export async function load(
   }
   await atStep('import', 'cont')
   context.log.info('saved machine loaded', { instance: recorded.key, folder })
+}
+
+/** Listens on the ports of a machine that has come, whose rings are there. */
+export async function restoreStreams(
+  instance: MachineInstance,
+  streams: readonly SavedStream[],
+): Promise<void> {
+  for (const { isLive: _, ...stream } of streams)
+    instance.streams.set(stream.port, { ...stream, instance: instance.key })
+  for (const { port, isLive } of streams) {
+    await listenAgain(instance, port)
+    if (!isLive) await endStream(instance, `${guestSocket(instance.context.folder)}_${port}`)
+  }
 }
 
 /** A stream that had ended has all its bytes, and ends again. */
@@ -288,6 +300,9 @@ export function isNewClone({ recorded }: Pick<MachineInstance, 'recorded'>): boo
   return recorded.record.madeByClone && recorded.steps.some(isOfClone)
 }
 
+/** The steps of starts with a saved state. */
+const STARTS: readonly string[] = ['resume', 'clone', 'revert', 'incoming']
+
 /** First word of the step of a guest that is to be told of a revert. */
 const AFTER_REVERT = 'revert'
 
@@ -297,9 +312,10 @@ export async function commitResume(
   request: ResumedRequest | undefined,
   macs: ReadonlyMap<string, string> = new Map(),
   current = instance.record.current,
+  more: Partial<InstanceRecord> = {},
 ): Promise<void> {
   const { recorded } = instance
-  const drop = recorded.steps.filter(({ step }) => step === 'resume' || step === 'clone' || step === 'revert')
+  const drop = recorded.steps.filter(({ step }) => STARTS.includes(step))
   const after = drop.some(({ step }) => step === 'revert') ? AFTER_REVERT : ''
   const words = request && Buffer.from(ResumedRequest.encode(request).finish()).toString('base64')
   const add = words === undefined ? [] : [recorded.step('repair', [after, words, ...[...macs].flat()])]
@@ -307,7 +323,7 @@ export async function commitResume(
   const operation = instance.recorded.timeline?.operation()
   await recorded.commit({
     set: {
-      ...{ current, desired: current },
+      ...{ ...more, current, desired: current },
       operations: operation === undefined ? operations : withOperation(operations, operation),
     },
     add,

@@ -137,7 +137,7 @@ export async function checkContent(folder: string, { files }: Manifest): Promise
 }
 
 /** Throws FAILED_PRECONDITION where this host would make another machine. */
-export function checkHost(folder: string, { host: saved }: Manifest, host: HostFacts): void {
+export function checkHost(folder: string, { host: saved }: Pick<Manifest, 'host'>, host: HostFacts): void {
   const names: readonly (keyof HostFacts)[] = ['qemu', 'acceleration', 'cpu']
   const other = names.find((name) => saved[name] !== host[name])
   if (other === undefined) return
@@ -171,8 +171,11 @@ export async function outsideFacts(
   }
 }
 
-/** Throws FAILED_PRECONDITION for a file that is not as it was. A copy elsewhere has another time. */
-export async function checkOutside(saved: OutsideFile, path: string): Promise<void> {
+/**
+ * Throws FAILED_PRECONDITION for a file that is not as it was. A copy elsewhere has another time, and a `shared` one is still being
+ * written.
+ */
+export async function checkOutside(saved: OutsideFile, path: string, how?: 'shared'): Promise<void> {
   const { field } = saved
   const { sample, ...known } = saved
   const now = await outsideFacts({ ...known, path })
@@ -181,6 +184,7 @@ export async function checkOutside(saved: OutsideFile, path: string): Promise<vo
   if (saved.sizeBytes !== 0 && now.sizeBytes !== saved.sizeBytes)
     throw fail(`${now.sizeBytes} bytes, want ${saved.sizeBytes}`)
   if (now.digest !== saved.digest) throw fail('another file than the machine was saved with')
+  if (how === 'shared') return
   if (path === saved.path && now.changed !== saved.changed)
     throw fail('was written since the machine was saved: its guest would see another disk')
   // The same file shows by its time that it was written; of a device, and of a copy, some blocks are compared.

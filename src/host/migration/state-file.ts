@@ -21,19 +21,25 @@ export interface MachineKnown {
   readonly streams: readonly StreamRecord[]
 }
 
-/** Writes to a new file what this host's side knows of a machine that stands still. `guest` is undefined without an agent. */
-export async function writeState(
-  path: string,
+interface StateFacts {
+  /** Undefined without an agent. */
+  readonly guest: GuestFacts | undefined
+  readonly rings: readonly Ring[]
+  readonly host: HostFacts
+  readonly createdMs: number
+}
+
+/** Writes to a new file what this host's side knows of a machine that stands still. */
+export async function writeState(path: string, known: MachineKnown, facts: StateFacts): Promise<void> {
+  await writeFile(path, stateBytes(known, facts), { flag: 'wx', mode: 0o600, flush: true })
+}
+
+/** The same as an envelope of proto/state/host. */
+export function stateBytes(
   { record, steps, streams }: MachineKnown,
-  facts: {
-    readonly guest: GuestFacts | undefined
-    readonly rings: readonly Ring[]
-    readonly host: HostFacts
-    readonly createdMs: number
-  },
-): Promise<void> {
-  const { guest, rings, host, createdMs } = facts
-  const bytes = saveInstance({
+  { guest, rings, host, createdMs }: StateFacts,
+): Uint8Array {
+  return saveInstance({
     record: {
       ...{ ...record, resets: [], reason: '' },
       ...(record.document && { document: { ...record.document, saved: record.document.current } }),
@@ -43,12 +49,16 @@ export async function writeState(
     rings: rings.map(({ isClosed, ...ring }) => ({ ...ring, closed: isClosed })),
     compatibility: { qemuVersion: host.qemu.replace(/^QEMU /, ''), kvm: host.acceleration === 'kvm' },
   })
-  await writeFile(path, bytes, { flag: 'wx', mode: 0o600, flush: true })
 }
 
 /** What the record of the machine's next instance begins with. Throws FAILED_PRECONDITION for what this host does not read. */
 export async function readState(path: string): Promise<InstanceRecord> {
-  return { ...InstanceRecord.create(), ...restoreInstance(await readFile(path), path).record }
+  return recordIn(await readFile(path), path)
+}
+
+/** The same of an envelope from `source`. */
+export function recordIn(envelope: Uint8Array, source: string): InstanceRecord {
+  return { ...InstanceRecord.create(), ...restoreInstance(envelope, source).record }
 }
 
 /**
@@ -60,7 +70,10 @@ export async function checkState(
   {
     folder,
     manifest: { files, streams, unplugged },
-  }: { readonly folder: string; readonly manifest: Manifest },
+  }: {
+    readonly folder: string
+    readonly manifest: Pick<Manifest, 'files' | 'streams' | 'unplugged'>
+  },
 ): Promise<void> {
   const { cid, document, leaving, nextPort, specification } = record
   if (specification === undefined) throw wrong('specification', 'missing')

@@ -8,12 +8,15 @@ import type { MovesHost } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
+import type { HostFacts } from '../migration/manifest.ts'
+import type { MoveController, MoveHost } from '../migration/move/move-host.ts'
 import type { Templates } from '../migration/templates.ts'
 import { openSecrets, type Secrets } from '../secrets/secrets.ts'
+import { readCredentials } from '../tls/credentials.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
-import { readCredentials } from './hosts/credentials.ts'
+import { openHost } from './hosts/open-host.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -31,6 +34,8 @@ export interface DaemonOptions {
   readonly acceleration?: string | undefined
   /** For a hypervisor, whose only machine ends with it. */
   readonly only?: OnlyMachine | undefined
+  /** In place of those that the configuration names. */
+  readonly controller?: MoveController | undefined
   readonly log: Logger
 }
 
@@ -94,7 +99,16 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const timeMs = () => Math.round(performance.timeOrigin + performance.now())
   const journal = await CallJournal.open({ registry, nowMs: timeMs, log })
   const secrets = await openSecrets(join(stateFolder, 'secrets'))
-  const { instances, templates } = await openInstances(options, registry, secrets)
+  const among =
+    host &&
+    credentials &&
+    openHost({ settings: host, credentials, stateFolder, registry, log, controller: options.controller })
+  parts.unshift({ name: 'host', close: () => among?.close() })
+  const { facts, instances, templates } = await openInstances(options, {
+    registry,
+    secrets,
+    among: among?.among,
+  })
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'templates', close: () => templates?.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
@@ -109,6 +123,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   for (const tenant of tenants) await api.listen(join(stateFolder, 'tenants', `${tenant.name}.sock`), tenant)
   for (const folder of await openFolders(tenants))
     log.warn('folder of a tenant not used', { folder, reason: 'others can replace what is in it' })
+  if (facts !== undefined) among?.register(facts)
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
   return { socket, instances, close: () => closeAll(parts, log) }
 }
@@ -138,9 +153,20 @@ function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, l
 
 async function openInstances(
   options: DaemonOptions,
-  registry: Registry,
-  secrets: Secrets,
-): Promise<{ readonly instances: Instances; readonly templates?: Templates | undefined }> {
+  {
+    among,
+    registry,
+    secrets,
+  }: {
+    readonly registry: Registry
+    readonly secrets: Secrets
+    readonly among: MoveHost | undefined
+  },
+): Promise<{
+  readonly instances: Instances
+  readonly templates?: Templates | undefined
+  readonly facts?: () => Promise<HostFacts>
+}> {
   const quotas = quotasOf(options.configuration.tenants)
   if (options.mock) return { instances: new MockInstances({ quotas }) }
   const { openHostInstances } = await import('../instance/open-host-instances.ts')
@@ -165,13 +191,13 @@ async function openInstances(
       ? undefined
       : (host) => {
           moves = host
-          return openMigration(host)
+          return openMigration({ ...host, among })
         },
   })
   if (moves === undefined) return { instances }
   const facts = moves
   const templates = openTemplates({ instances, stateFolder, host: () => hostFacts(facts), limit, log })
-  return { instances, templates }
+  return { instances, templates, facts: () => hostFacts(facts) }
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

@@ -5,6 +5,7 @@ import {
   type ConnectAgentRequest,
   type EnsureInstanceRequest,
   type InstanceServiceDefinition,
+  type MigrationTarget,
   type RemoveRequest,
   type RemoveResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
@@ -14,6 +15,7 @@ import { cloned, type Templates } from '../migration/templates.ts'
 import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
+import { moveMethods } from './hosts/move-methods.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
 import { checkedSaved, savedMethods } from './snapshots/saved-methods.ts'
 import { checkOwner, snapshotMethods } from './snapshots/snapshot-methods.ts'
@@ -82,10 +84,11 @@ export function instanceMethods(context: ServiceContext): ServiceMethods<typeof 
     ...snapshotMethods(context),
     ...savedMethods(context),
     ...templateMethods(context.templates),
+    ...moveMethods(instances),
     // Journaled, because an instance that is gone is not found.
     remove: {
       ...JOURNALED,
-      ...BY_CONTROLLER,
+      remote: ['controller', 'host'],
       frees: () => true,
       handle: (request, call) => remove(instances, request, call),
     },
@@ -165,6 +168,11 @@ async function remove(
   { key }: RemoveRequest,
   call: ServiceCall,
 ): Promise<RemoveResponse> {
+  // A source that has given its move up before it was handed over.
+  if (call.peer?.role === 'host') {
+    await instances.move.giveUpTarget(specKey(key))
+    return {}
+  }
   await instances.remove(specKey(key), call).catch((error) => {
     if (call.isRepeated !== true || !isNotFound(error)) throw error
   })
@@ -197,14 +205,14 @@ async function checkedEnsure(
   if (TEMPLATE_NAME.test(key))
     throw invalid(`properties.key: ${key}: templates are called so, want another one`)
   checkLabels(properties.labels)
-  if (migrationTarget !== undefined)
-    throw new AgentError('UNIMPLEMENTED', 'migration_target: not built yet, want specification')
-  const [init, ...others] = Object.entries({ specification, document, saved }).flatMap(([name, value]) =>
+  const all = { specification, migrationTarget, document, saved }
+  const [init, ...others] = Object.entries(all).flatMap(([name, value]) =>
     value === undefined ? [] : [name],
   )
   if (init === undefined) throw invalid('specification: missing, want it or a document')
   if (others.length > 0) throw invalid(`${others[0]}: given with a ${init}, want one of them`)
   const checked = saved && (await checkedSaved(tenant, saved))
+  if (migrationTarget !== undefined) checkTarget(tenant, migrationTarget)
   if (tenant !== undefined && specification !== undefined)
     await checkTenantSpecification(tenant, specification)
   return {
@@ -212,6 +220,16 @@ async function checkedEnsure(
     saved: checked,
     properties: { ...properties, key, tenant: tenant?.name ?? properties.tenant },
   }
+}
+
+const MAX_SOURCE = 256
+
+/** Where a machine goes is the administrator's matter. */
+function checkTarget(tenant: Tenant | undefined, { source }: MigrationTarget): void {
+  if (tenant !== undefined)
+    throw new AgentError('PERMISSION_DENIED', 'migration_target: for the administrator only')
+  if (source === '' || source.length > MAX_SOURCE)
+    throw invalid(`migration_target.source: want 1 to ${MAX_SOURCE} characters`)
 }
 
 function checkLabels(labels: Readonly<Record<string, string>>): void {
@@ -266,10 +284,11 @@ async function* attach(
 ): ReturnType<Instances['attach']> extends AsyncIterable<infer Answer>
   ? AsyncGenerator<Answer, void>
   : never {
-  for await (const { offset, data } of instances.attach(keyed(request), call)) {
+  for await (const { offset, data, moved } of instances.attach(keyed(request), call)) {
+    if (moved !== undefined) yield { offset, data, moved }
     let at = offset
     for (const piece of pieces(data)) {
-      yield { offset: at, data: piece }
+      yield { offset: at, data: piece, moved: undefined }
       at += BigInt(piece.length)
     }
   }

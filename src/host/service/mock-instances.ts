@@ -79,11 +79,11 @@ export class MockInstances extends MockSnapshots implements Instances {
   }
 
   async ensure(
-    { properties, specification, document }: EnsureInstanceRequest,
+    { properties, specification, document, migrationTarget }: EnsureInstanceRequest,
     caller: Caller,
   ): Promise<Instance> {
-    if (document !== undefined)
-      throw new AgentError('UNIMPLEMENTED', 'document: a mock has no machines, want specification')
+    const other = document !== undefined ? 'document' : migrationTarget && 'migration_target'
+    if (other) throw new AgentError('UNIMPLEMENTED', `${other}: a mock has no machines, want specification`)
     if (specification === undefined) throw new AgentError('INVALID_ARGUMENT', 'specification: missing')
     const spec = specFromProto(specification)
     checkCanBeKept(spec)
@@ -241,7 +241,7 @@ export class MockInstances extends MockSnapshots implements Instances {
     if (stream === undefined) throw new AgentError('NOT_FOUND', `instance ${key}: port ${port}: not found`)
     for (let at = Number(offset); this.#kept.get(key) === kept; ) {
       const data = stream.data.subarray(at)
-      if (data.length > 0) yield { offset: BigInt(at), data }
+      if (data.length > 0) yield { offset: BigInt(at), data, moved: undefined }
       else await this.#news.next(caller.signal)
       at += data.length
     }

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { HealthDefinition } from '../../gen/grpc/health/v1/health.ts'
+import { HandoverDefinition } from '../../gen/microvm/instance/v1/handover.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
 import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts'
 import { HypervisorDefinition, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
@@ -12,18 +13,19 @@ import type { CheckCall } from '../../rpc/method.ts'
 import type { Instances } from '../instance/instances.ts'
 import type { Templates } from '../migration/templates.ts'
 import type { Secrets } from '../secrets/secrets.ts'
+import type { Credentials, Peer } from '../tls/credentials.ts'
+import type { Endpoint } from '../tls/endpoint.ts'
+import { listenForHosts } from '../tls/listen-hosts.ts'
 import { ApiSockets } from './api-sockets.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { Tenant } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
-import type { Credentials, Peer } from './hosts/credentials.ts'
-import type { Endpoint } from './hosts/host-settings.ts'
-import { listenForHosts } from './hosts/listen-hosts.ts'
+import { handoverMethods, hypervisorMethods } from './hosts/move-methods.ts'
 import { instanceMethods } from './instance-methods.ts'
 import { methodsOf } from './rpc.ts'
 import { secretMethods } from './secret-methods.ts'
 import { servedTables } from './serve.ts'
-import { controllerMethods, hypervisorMethods, outOfBandMethods } from './vm-methods.ts'
+import { controllerMethods, outOfBandMethods } from './vm-methods.ts'
 
 export interface ApiParts {
   readonly instances: Instances
@@ -61,7 +63,8 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
     ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, templates, only })),
     ...methodsOf(SecretServiceDefinition, secretMethods(secrets)),
     ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
-    ...methodsOf(HypervisorDefinition, hypervisorMethods()),
+    ...methodsOf(HypervisorDefinition, hypervisorMethods(instances)),
+    ...methodsOf(HandoverDefinition, handoverMethods(instances)),
     ...(only === undefined ? methodsOf(VMControllerDefinition, controllerMethods()) : []),
   ]
   const stopping = new AbortController()

@@ -1,6 +1,6 @@
 import type { Encoder } from '../../rpc/encode.ts'
 import type { Caller } from '../instance/instances.ts'
-import type { Peer } from './hosts/credentials.ts'
+import type { Peer } from '../tls/credentials.ts'
 
 /** Who may call: the administrator, or also a tenant, who sees its own instances. */
 export type Role = 'admin' | 'owner'

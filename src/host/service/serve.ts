@@ -21,9 +21,9 @@ import {
   type StreamTable,
 } from '../../rpc/method.ts'
 import { statusOf } from '../../rpc/status.ts'
+import type { Peer } from '../tls/credentials.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { HostCalls, OpenCall } from './host-calls.ts'
-import type { Peer } from './hosts/credentials.ts'
 import type { AnyRpc, DeclaredMethod, ServiceCall } from './rpc.ts'
 
 export interface ServeContext {

@@ -1,11 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import { ChangeStateRequest, ChangeStateRequest_Change } from '../../gen/microvm/instance/v1/instance.ts'
-import type {
-  ConsoleIO,
-  HypervisorDefinition,
-  OOBManagementDefinition,
-  VMControllerDefinition,
-} from '../../gen/vm.ts'
+import type { ConsoleIO, OOBManagementDefinition, VMControllerDefinition } from '../../gen/vm.ts'
 import { bytesFieldEncoder } from '../../rpc/bytes-field.ts'
 import type { Instances } from '../instance/instances.ts'
 import { specKey } from '../spec/spec-key.ts'
@@ -42,10 +37,6 @@ export function outOfBandMethods(
         connectConsole(requests, (input) => instances.console(instanceOf(call, only), input, call)),
     },
   }
-}
-
-export function hypervisorMethods(): ServiceMethods<typeof HypervisorDefinition> {
-  return { startMigration: { ...NOT_BUILT, handle: notBuilt('Hypervisor/StartMigration') } }
 }
 
 export function controllerMethods(): ServiceMethods<typeof VMControllerDefinition> {

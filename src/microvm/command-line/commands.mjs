@@ -11,6 +11,7 @@ import {
   SOCKET,
   TIMEOUT,
 } from './command-words.mjs'
+import { HOST_COMMANDS } from './host-commands.mjs'
 import { SAVED_COMMANDS } from './saved-commands.mjs'
 
 /** @typedef {import('./command-words.mjs').CommandOption} CommandOption */
@@ -256,6 +257,7 @@ export const MACHINE_COMMANDS = [
     examples: [['merge web && ./microvm rm web', 'remove an instance, and keep what its disks have']],
   },
   ...SAVED_COMMANDS,
+  ...HOST_COMMANDS,
   {
     name: 'ps',
     summary: 'list the instances',

@@ -42,6 +42,9 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   resume: async () => (await import('./saved.ts')).resume,
   saved: async () => (await import('./saved.ts')).list,
   'rm-saved': async () => (await import('./saved.ts')).remove,
+  migrate: async () => (await import('../hosts/move-commands.ts')).migrate,
+  hosts: async () => (await import('../hosts/move-commands.ts')).list,
+  drain: async () => (await import('../hosts/move-commands.ts')).drain,
   templates: async () => (await import('./templates.ts')).list,
   'rm-template': async () => (await import('./templates.ts')).remove,
   ps: async () => (await import('./show.ts')).list,
@@ -57,7 +60,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
 }
 
 /** The commands that change nothing. */
-const READS = ['ps', 'snapshots', 'saved', 'templates', 'inspect', 'keys', 'calls', 'metrics']
+const READS = ['ps', 'hosts', 'snapshots', 'saved', 'templates', 'inspect', 'keys', 'calls', 'metrics']
 
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run

@@ -105,13 +105,15 @@ describe('a recorded machine', () => {
         'clonedKey',
         'desired',
         'generationId',
+        'instanceId',
         'madeByClone',
         'operations',
         'pinnedCpus',
         'privateMemory',
         'rebootsMs',
+        'runId',
       ],
-      ...['savedFolder', 'savedId', 'savedName', 'sequence', 'uid'],
+      ...['savedFolder', 'savedId', 'savedName', 'sequence', 'target', 'uid'],
     ])
   })
 

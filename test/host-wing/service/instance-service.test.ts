@@ -156,7 +156,13 @@ describe('the instance service', () => {
       'a migration',
       { properties: { key: 'a' }, migrationTarget: { source: 'tcp:host:1' } },
       'UNIMPLEMENTED',
-      'migration_target: not built yet, want specification',
+      'migration_target: a mock has no machines, want specification',
+    ],
+    [
+      'a migration from nowhere',
+      { properties: { key: 'a' }, migrationTarget: { source: '' } },
+      'INVALID_ARGUMENT',
+      'migration_target.source: want 1 to 256 characters',
     ],
     [
       'the name of a template',

@@ -135,6 +135,9 @@ const CALLS: Readonly<
       await stream.ended
     },
   ],
+  drainHost: ['PERMISSION_DENIED', ({ instances }) => instances.drainHost({ draining: true })],
+  listHosts: ['PERMISSION_DENIED', ({ instances }) => instances.listHosts({})],
+  migrateInstance: ['PERMISSION_DENIED', raw(INSTANCE_SERVICE, 'MigrateInstance')],
   startMigration: ['PERMISSION_DENIED', raw(HypervisorDefinition.fullName, 'StartMigration')],
   ensureMigrationTarget: ['PERMISSION_DENIED', raw(VMControllerDefinition.fullName, 'EnsureMigrationTarget')],
   migrationSwitchover: ['PERMISSION_DENIED', raw(VMControllerDefinition.fullName, 'MigrationSwitchover')],

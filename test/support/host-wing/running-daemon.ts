@@ -22,7 +22,7 @@ export interface DaemonClient {
 
 type UnaryName = Exclude<
   keyof (typeof InstanceServiceDefinition)['methods'],
-  'watchInstances' | 'attach' | 'connectAgent'
+  'watchInstances' | 'attach' | 'connectAgent' | 'migrateInstance'
 >
 
 export interface OpenStream {

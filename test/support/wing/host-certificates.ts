@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Credentials } from '../../../src/host/service/hosts/credentials.ts'
 import type { HostSettings } from '../../../src/host/service/hosts/host-settings.ts'
+import type { Credentials } from '../../../src/host/tls/credentials.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 
 /** Signs certificates of hosts. Each is a file `NAME.pem`, with its key in `NAME.key`. */

@@ -25,9 +25,9 @@ import {
   withPresent,
 } from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
-import { checkBackendFile } from '../machine/check-files.ts'
+import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
-import { checkSteps, makeSteps, undoSteps } from '../machine/steps.ts'
+import { makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
 import { closeUnused } from './descriptor-sets.ts'
 import { refuseBases, refuseOthersBases, refuseServed, servedDisks } from './disk-in-use.ts'

@@ -42,3 +42,10 @@ async function runNft(...words: readonly string[]): Promise<void> {
     throw new AgentError('FAILED_PRECONDITION', `nft: ${line.slice(0, MAX_TOLD)}`, { cause: error })
   }
 }
+
+/** Names the field in a failure of its filter. */
+export async function filtered(path: string, work: Promise<void>): Promise<void> {
+  await work.catch((error) => {
+    throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
+  })
+}

@@ -3,6 +3,9 @@ import { open, stat } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
 import type { Backend, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import { pathOf } from '../../spec/component-path.ts'
+import { filtered } from '../filters/nft.ts'
+import { withoutTable } from '../filters/tap-rules.ts'
+import type { PlannedStep, StepContext } from './steps.ts'
 
 /**
  * Throws FAILED_PRECONDITION naming the field and the path of what is not of the kind that QEMU and its daemons want. They
@@ -72,4 +75,21 @@ const MULTIBOOT_MAGIC = 0x1bad_b002
 
 function refused(field: string, text: string): AgentError {
   return new AgentError('FAILED_PRECONDITION', `${field}: ${text}`)
+}
+
+/**
+ * Throws FAILED_PRECONDITION when an interface exists that QEMU is to make: it would be another's; and where taps cannot be
+ * filtered.
+ */
+export async function checkSteps(
+  { links, filters }: StepContext,
+  planned: readonly PlannedStep[],
+): Promise<void> {
+  for (const { step, words, filter } of planned) {
+    const [key, name = ''] = words
+    if (step === 'tap' && links.exists(name))
+      throw new AgentError('FAILED_PRECONDITION', `backends.${key}: interface ${name} exists already`)
+    if (step === 'filter' && filter !== undefined)
+      await filtered(filter.path, filters.check(withoutTable(name)))
+  }
 }

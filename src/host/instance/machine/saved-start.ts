@@ -5,7 +5,7 @@ import type { PlannedStep } from './steps.ts'
 
 /** What makes a machine of a saved one. */
 export interface SavedStart {
-  readonly step: 'resume' | 'clone' | 'revert'
+  readonly step: 'resume' | 'clone' | 'revert' | 'incoming'
   readonly words: readonly string[]
   /** Steps and rows of what the machine had. */
   readonly steps: readonly StepRecord[]

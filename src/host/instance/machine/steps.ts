@@ -9,7 +9,7 @@ import type { Clock } from '../../../os/clock.ts'
 import type { Machine as MachineOfDocument } from '../../machine/machine.ts'
 import type { QmpEvent } from '../../qemu/qmp/message.ts'
 import { makeOwnFiles } from '../documents/own-files.ts'
-import type { PacketFilters } from '../filters/nft.ts'
+import { filtered, type PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import { answer, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
@@ -117,6 +117,8 @@ export type StepName =
   | 'merge'
   | 'layer'
   | 'suspend'
+  | 'move'
+  | 'incoming'
   | 'memory'
   | 'replug'
   | 'repair'
@@ -276,6 +278,16 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   suspend: { isKept: true, make: async () => {}, undo: async () => {} },
   /** The same for a machine whose memory is kept with a snapshot, and that goes on; without `agent` once it does. */
   memory: { isKept: true, make: async () => {}, undo: async () => {} },
+  /**
+   * The same for a machine on its way to another host: after the ports, `handed` from the end of the handover on, or `moved`; then, of
+   * a source that takes the machine back, the run id that it had before.
+   */
+  move: { isKept: true, make: async () => {}, undo: async () => {} },
+  /**
+   * A machine on its way here: words are an empty one, an encoded HypervisorID of the source in base64, `handed` once this host may
+   * have become authoritative, and an encoded MoveEnd in base64.
+   */
+  incoming: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
   /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */
   replug: { make: async () => {}, undo: async () => {} },
   /** The guest is to be told of its restore: words are `revert` or empty, a ResumedRequest in base64, and pairs of a clone's addresses. */
@@ -283,29 +295,6 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
 }
 
 const ORDER: readonly string[] = Object.keys(STEPS)
-
-/**
- * Throws FAILED_PRECONDITION when an interface exists that QEMU is to make: it would be another's; and where taps cannot be
- * filtered.
- */
-export async function checkSteps(
-  { links, filters }: StepContext,
-  planned: readonly PlannedStep[],
-): Promise<void> {
-  for (const { step, words, filter } of planned) {
-    const [key, name = ''] = words
-    if (step === 'tap' && links.exists(name))
-      throw new AgentError('FAILED_PRECONDITION', `backends.${key}: interface ${name} exists already`)
-    if (step === 'filter' && filter !== undefined)
-      await filtered(filter.path, filters.check(withoutTable(name)))
-  }
-}
-
-async function filtered(path: string, work: Promise<void>): Promise<void> {
-  await work.catch((error) => {
-    throw new AgentError('FAILED_PRECONDITION', `${path}: ${messageOf(error)}`, { cause: error })
-  })
-}
 
 /** Does the steps in the order of the table. They must have been written down. */
 export async function makeSteps(

@@ -22,7 +22,7 @@ export interface GuestStep {
 
 /** The steps of an operation as they happen, with how long the guest stood still, and its callers waited. */
 export class Timeline {
-  readonly kind: 'suspend' | 'snapshot' | 'resume' | 'revert' | 'clone'
+  readonly kind: 'suspend' | 'snapshot' | 'resume' | 'revert' | 'clone' | 'move' | 'arrival'
   readonly #startedMs = Date.now()
   readonly #begun = performance.now()
   readonly #steps: OperationStep[] = []
@@ -33,11 +33,11 @@ export class Timeline {
 
   constructor(kind: Timeline['kind']) {
     this.kind = kind
-    if (kind !== 'suspend' && kind !== 'snapshot') this.begin('check')
+    if (kind !== 'suspend' && kind !== 'snapshot' && kind !== 'move') this.begin('check')
     if (kind === 'clone' || kind === 'revert') [this.#stopped, this.#detached] = [0, 0]
   }
 
-  /** Of a resume: what the suspend has left. */
+  /** Of a resume, or an arrival: what was left elsewhere. */
   stoodSince({ stoppedMs, detachedMs }: StandingSince = { stoppedMs: 0, detachedMs: 0 }): void {
     if (stoppedMs === 0) return
     this.#stopped = Math.min(0, stoppedMs - this.#startedMs)

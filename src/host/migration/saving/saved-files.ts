@@ -76,7 +76,7 @@ const QUIET_TURNS = 3
 const TURN_MS = 5
 
 /** The rings of the holder, once they have all that QEMU has sent. */
-async function drainedRings(instance: MachineInstance): Promise<readonly Ring[]> {
+export async function drainedRings(instance: MachineInstance): Promise<readonly Ring[]> {
   const { holder } = instance.machine()
   for (let [before, quiet] = ['', 0]; ; ) {
     const rings = await answer(instance.context, holder.rings())

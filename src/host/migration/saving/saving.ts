@@ -10,8 +10,8 @@ import type { MachineKnown } from '../state-file.ts'
 /** A machine that is being saved. */
 export interface Saving {
   readonly instance: MachineInstance
-  /** The step that is written down meanwhile: `memory` where the machine goes on afterwards. */
-  readonly step: 'suspend' | 'memory'
+  /** The step that is written down meanwhile: `memory` where the machine goes on afterwards, `move` where it does so elsewhere. */
+  readonly step: 'suspend' | 'memory' | 'move'
   readonly request: { readonly name: string; readonly quiesce: boolean }
   readonly folder: string
   /** Where it is made, before it gets its name. */

@@ -110,7 +110,16 @@ export async function save(
     atStep,
     caller,
     text,
-  }: { readonly atStep: AtStep; readonly caller: Pick<Caller, 'inStep'>; readonly text: string },
+    failed = 'the machine was not saved',
+    doing = 'saving',
+  }: {
+    readonly atStep: AtStep
+    readonly caller: Pick<Caller, 'inStep'>
+    readonly text: string
+    /** What the record says when it fails, and the caller's step. */
+    readonly failed?: string
+    readonly doing?: string
+  },
 ): Promise<SavedMachine['steps']> {
   const { folder, instance } = saving
   const { recorded } = instance
@@ -121,7 +130,7 @@ export async function save(
     for (const each of steps) {
       if (each.isNeeded?.(saving) === false) continue
       await atStep('export', each.name)
-      caller.inStep(`saving the machine: ${each.name}`)
+      caller.inStep(`${doing} the machine: ${each.name}`)
       const from = performance.now()
       done.unshift(each)
       await each.make(saving)
@@ -129,7 +138,7 @@ export async function save(
     }
   } catch (error) {
     const fault = await undo(saving, done)
-    const reason = `the machine was not saved: ${messageOf(error)}`
+    const reason = `${failed}: ${messageOf(error)}`
     await recorded.note({ set: standing(fault), drop: [stepOf(saving)], kind: 'state', text: reason })
     throw named(error, { step: done[0]?.name ?? 'begin', folder, fault })
   }
@@ -165,7 +174,7 @@ function standing(fault: string): Partial<InstanceRecord> {
 }
 
 /** Words are as the table of steps has them. */
-function stepOf({ folder, hasAgent, id, instance, step, wasRunning }: Saving): StepRecord {
+export function stepOf({ folder, hasAgent, id, instance, step, wasRunning }: Saving): StepRecord {
   const state = wasRunning ? 'running' : 'paused'
   return instance.recorded.step(step, ['', folder, id, state, hasAgent ? 'agent' : ''])
 }
@@ -175,11 +184,11 @@ const ENDED = 5
 
 /** The step of a machine that is being saved, by this daemon or an earlier one. */
 function savingStepOf({ recorded }: Pick<MachineInstance, 'recorded'>): StepRecord | undefined {
-  return recorded.steps.find(({ step }) => step === 'suspend' || step === 'memory')
+  return recorded.steps.find(({ step }) => step === 'suspend' || step === 'memory' || step === 'move')
 }
 
 /** Notes the ports whose streams end also when the machine is not saved. */
-async function noteEnded(instance: MachineInstance, ports: readonly number[]): Promise<void> {
+export async function noteEnded(instance: MachineInstance, ports: readonly number[]): Promise<void> {
   const { recorded } = instance
   const { step = 'suspend', words = [] } = savingStepOf(instance) ?? {}
   const add = [recorded.step(step, [...words.slice(0, ENDED), ports.join()])]
@@ -206,16 +215,18 @@ export async function attachAgain(saving: Saving): Promise<boolean> {
   return wasAtRest
 }
 
-/** Undoes what another daemon has begun. The machine is there. Returns what the record is to say of it. */
+/** Undoes what another daemon has begun, `own` steps first. The machine is there. Returns what the record is to say of it. */
 export async function undoSaving(
   instance: MachineInstance,
   { words }: StepRecord,
+  own: readonly Step[] = [],
 ): Promise<Partial<InstanceRecord>> {
   const [, folder = '', id = '', state, agent] = words
   const saving = { instance, folder, id, wasRunning: state === 'running', hasAgent: agent === 'agent' }
   // It may not have gone so far that there was anything to thaw.
-  const steps = UNDO_ORDER.filter(({ name }) => name !== 'quiesce')
-  return standing(await undo(saving, steps))
+  const isMove = own.length > 0
+  const steps = UNDO_ORDER.filter(({ name }) => name !== 'quiesce' && !(isMove && name === 'folder'))
+  return standing(await undo(saving, [...own, ...steps]))
 }
 
 /** Returns why the machine does not go on; empty when it does. */
@@ -223,7 +234,9 @@ async function undo(saving: Undone, steps: readonly Step[]): Promise<string> {
   const { context, key } = saving.instance
   const names = steps.map(({ name }) => name)
   let fault = ''
-  for (const { name, undo: undoStep } of UNDO_ORDER.filter((each) => names.includes(each.name))) {
+  const own = steps.filter(({ name }) => !UNDO_ORDER.some((each) => each.name === name))
+  const all = [...own, ...UNDO_ORDER.filter((each) => names.includes(each.name))]
+  for (const { name, undo: undoStep } of all) {
     if (name === 'detach' && !saving.hasAgent) continue
     // A guest that stands still cannot be asked; what it was asked for ends by itself once it runs.
     if (fault !== '' && ASKS_GUEST.includes(name)) continue

@@ -1,30 +1,17 @@
-/** A TCP address. */
-export interface Endpoint {
-  readonly host: string
-  readonly port: number
-}
+import { CONTROLLER, type CredentialFiles, HOST_ID } from '../../tls/credentials.ts'
+import { type Endpoint, parseEndpoint } from '../../tls/endpoint.ts'
 
 /** What the configuration says of this host among others. */
-export interface HostSettings {
+export interface HostSettings extends CredentialFiles {
   /** Common name, and a DNS name, of its certificate. */
   readonly id: string
   readonly listen: Endpoint
   /** As others reach it. */
   readonly advertise: Endpoint
   readonly controllers: readonly Endpoint[]
-  /** Paths of PEM files. */
-  readonly ca: string
-  readonly cert: string
-  readonly key: string
   /** Names that serve to choose a host for a machine. */
   readonly networks: readonly string[]
 }
-
-/** Of a host, as certificates and controllers have it. */
-export const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
-
-/** The common name of a controller's certificate; no host may be called so. */
-export const CONTROLLER = 'controller'
 
 const MOST_NAMES = 64
 const NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/
@@ -68,17 +55,4 @@ function listOf(where: string, value: unknown, fail: Fail): readonly unknown[] {
 function endpointOf(where: string, value: unknown, fail: Fail): Endpoint {
   const endpoint = typeof value === 'string' ? parseEndpoint(value) : undefined
   return endpoint ?? fail(`${where}: ${JSON.stringify(value)}, want HOST:PORT, such as 192.0.2.1:7443`)
-}
-
-/** Undefined for what is no `HOST:PORT` or `[IPV6]:PORT`. */
-function parseEndpoint(text: string): Endpoint | undefined {
-  const [, bracketed, plain, port = ''] =
-    /^(?:\[([0-9A-Fa-f:.%a-z]{2,64})\]|([A-Za-z0-9.-]{1,253})):(\d{1,5})$/.exec(text) ?? []
-  const host = bracketed ?? plain
-  if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined
-  return { host, port: Number(port) }
-}
-
-export function endpointText({ host, port }: Endpoint): string {
-  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import type { Operation } from '../../../../src/host/migration/faults.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
@@ -53,7 +52,7 @@ const EXPECTED: Readonly<
 
 function stepsOf(
   killed: Killed,
-  operation: Operation,
+  operation: 'export' | 'import',
 ): readonly (readonly [step: string, expected: string])[] {
   const names = operation === 'export' ? EXPORT : IMPORT
   const all = names.map((name, index) => [name, EXPECTED[killed][operation][index] ?? ''] as const)

@@ -574,7 +574,7 @@ export interface Instance {
    */
   runValues: { [key: string]: string };
   /**
-   * The last suspends, resumes, clones, snapshots with memory and reverts to them, the oldest first. A list of instances
+   * The last suspends, resumes, clones, moves, snapshots with memory and reverts to them, the oldest first. A list of instances
    * leaves them out.
    */
   operations: Operation[];
@@ -597,9 +597,9 @@ export interface Instance_RunValuesEntry {
   value: string;
 }
 
-/** A suspend, resume or clone, a snapshot with memory, or a revert to one. */
+/** A suspend, resume, clone or move, a snapshot with memory, or a revert to one. */
 export interface Operation {
-  /** `suspend`, `resume`, `clone`, `snapshot` or `revert`. */
+  /** `suspend`, `resume`, `clone`, `move`, `arrival`, `snapshot` or `revert`. */
   kind: string;
   /** Milliseconds since 1970. */
   startedMs: bigint;
@@ -949,10 +949,86 @@ export interface AttachRequest {
   offset: bigint;
 }
 
+export interface MigrateInstanceRequest {
+  key: string;
+  /** Id of the host; empty lets the controller choose. */
+  toHost: string;
+  /** Only tells what would not move, and why; nothing is changed. */
+  dryRun: boolean;
+  /** Has the guest write its file systems down before, and its containers stand still. */
+  quiesce: boolean;
+  /** The guest has no agent: none is asked to bring its streams to a stop, nor told of the move. */
+  withoutAgent: boolean;
+}
+
+export interface MigrateInstanceResponse {
+  /** The step that has begun. */
+  step: string;
+  /** Of the step, where it copies. */
+  doneBytes: bigint;
+  totalBytes: bigint;
+  /** In the last answer. */
+  moved:
+    | Moved
+    | undefined;
+  /** With dry_run. */
+  forecast: MoveForecast | undefined;
+}
+
+/** Where a machine is that was here. */
+export interface Moved {
+  host: string;
+  /** The endpoint of that host for others. */
+  endpoint: string;
+  /** Milliseconds since 1970. */
+  timeMs: bigint;
+  operation: Operation | undefined;
+}
+
+export interface MoveForecast {
+  /** Where it would go; empty where no host fits. */
+  host: string;
+  /** What keeps it here, each with its field. */
+  obstacles: string[];
+  memoryBytes: bigint;
+  diskBytes: bigint;
+  /** At the bandwidth of the settings; 0 where that is not known. */
+  expectedMs: bigint;
+}
+
+export interface ListHostsRequest {
+}
+
+export interface ListHostsResponse {
+  hosts: HostEntry[];
+}
+
+export interface DrainHostRequest {
+  draining: boolean;
+}
+
+export interface DrainHostResponse {
+}
+
+export interface HostEntry {
+  id: string;
+  endpoint: string;
+  qemuVersion: string;
+  cpu: string;
+  memoryMib: bigint;
+  networks: string[];
+  /** It takes no more machines. */
+  draining: boolean;
+  /** The daemon that answers. */
+  own: boolean;
+}
+
 export interface AttachResponse {
   /** Position of the first byte in the stream. */
   offset: bigint;
   data: Uint8Array;
+  /** The last answer of a machine that has moved: its stream goes on there from `offset`. */
+  moved: Moved | undefined;
 }
 
 export interface ListStreamsRequest {
@@ -8790,8 +8866,774 @@ export const AttachRequest: MessageFns<AttachRequest> = {
   },
 };
 
+function createBaseMigrateInstanceRequest(): MigrateInstanceRequest {
+  return { key: "", toHost: "", dryRun: false, quiesce: false, withoutAgent: false };
+}
+
+export const MigrateInstanceRequest: MessageFns<MigrateInstanceRequest> = {
+  encode(message: MigrateInstanceRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.toHost !== "") {
+      writer.uint32(18).string(message.toHost);
+    }
+    if (message.dryRun !== false) {
+      writer.uint32(24).bool(message.dryRun);
+    }
+    if (message.quiesce !== false) {
+      writer.uint32(32).bool(message.quiesce);
+    }
+    if (message.withoutAgent !== false) {
+      writer.uint32(40).bool(message.withoutAgent);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrateInstanceRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrateInstanceRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.toHost = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.dryRun = reader.bool();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.quiesce = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.withoutAgent = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrateInstanceRequest>): MigrateInstanceRequest {
+    return MigrateInstanceRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrateInstanceRequest>): MigrateInstanceRequest {
+    const message = createBaseMigrateInstanceRequest();
+    message.key = object.key ?? "";
+    message.toHost = object.toHost ?? "";
+    message.dryRun = object.dryRun ?? false;
+    message.quiesce = object.quiesce ?? false;
+    message.withoutAgent = object.withoutAgent ?? false;
+    return message;
+  },
+};
+
+function createBaseMigrateInstanceResponse(): MigrateInstanceResponse {
+  return { step: "", doneBytes: 0n, totalBytes: 0n, moved: undefined, forecast: undefined };
+}
+
+export const MigrateInstanceResponse: MessageFns<MigrateInstanceResponse> = {
+  encode(message: MigrateInstanceResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.step !== "") {
+      writer.uint32(10).string(message.step);
+    }
+    if (message.doneBytes !== 0n) {
+      if (BigInt.asUintN(64, message.doneBytes) !== message.doneBytes) {
+        throw new globalThis.Error("value provided for field message.doneBytes of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.doneBytes);
+    }
+    if (message.totalBytes !== 0n) {
+      if (BigInt.asUintN(64, message.totalBytes) !== message.totalBytes) {
+        throw new globalThis.Error("value provided for field message.totalBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.totalBytes);
+    }
+    if (message.moved !== undefined) {
+      Moved.encode(message.moved, writer.uint32(34).fork()).join();
+    }
+    if (message.forecast !== undefined) {
+      MoveForecast.encode(message.forecast, writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MigrateInstanceResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMigrateInstanceResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.step = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.doneBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.totalBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.moved = Moved.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.forecast = MoveForecast.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MigrateInstanceResponse>): MigrateInstanceResponse {
+    return MigrateInstanceResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MigrateInstanceResponse>): MigrateInstanceResponse {
+    const message = createBaseMigrateInstanceResponse();
+    message.step = object.step ?? "";
+    message.doneBytes = (object.doneBytes !== undefined && object.doneBytes !== null) ? BigInt(object.doneBytes) : 0n;
+    message.totalBytes = (object.totalBytes !== undefined && object.totalBytes !== null)
+      ? BigInt(object.totalBytes)
+      : 0n;
+    message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
+    message.forecast = (object.forecast !== undefined && object.forecast !== null)
+      ? MoveForecast.fromPartial(object.forecast)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseMoved(): Moved {
+  return { host: "", endpoint: "", timeMs: 0n, operation: undefined };
+}
+
+export const Moved: MessageFns<Moved> = {
+  encode(message: Moved, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.host !== "") {
+      writer.uint32(10).string(message.host);
+    }
+    if (message.endpoint !== "") {
+      writer.uint32(18).string(message.endpoint);
+    }
+    if (message.timeMs !== 0n) {
+      if (BigInt.asUintN(64, message.timeMs) !== message.timeMs) {
+        throw new globalThis.Error("value provided for field message.timeMs of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.timeMs);
+    }
+    if (message.operation !== undefined) {
+      Operation.encode(message.operation, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Moved {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMoved();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.endpoint = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.timeMs = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.operation = Operation.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Moved>): Moved {
+    return Moved.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Moved>): Moved {
+    const message = createBaseMoved();
+    message.host = object.host ?? "";
+    message.endpoint = object.endpoint ?? "";
+    message.timeMs = (object.timeMs !== undefined && object.timeMs !== null) ? BigInt(object.timeMs) : 0n;
+    message.operation = (object.operation !== undefined && object.operation !== null)
+      ? Operation.fromPartial(object.operation)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseMoveForecast(): MoveForecast {
+  return { host: "", obstacles: [], memoryBytes: 0n, diskBytes: 0n, expectedMs: 0n };
+}
+
+export const MoveForecast: MessageFns<MoveForecast> = {
+  encode(message: MoveForecast, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.host !== "") {
+      writer.uint32(10).string(message.host);
+    }
+    for (const v of message.obstacles) {
+      writer.uint32(18).string(v!);
+    }
+    if (message.memoryBytes !== 0n) {
+      if (BigInt.asUintN(64, message.memoryBytes) !== message.memoryBytes) {
+        throw new globalThis.Error("value provided for field message.memoryBytes of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.memoryBytes);
+    }
+    if (message.diskBytes !== 0n) {
+      if (BigInt.asUintN(64, message.diskBytes) !== message.diskBytes) {
+        throw new globalThis.Error("value provided for field message.diskBytes of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.diskBytes);
+    }
+    if (message.expectedMs !== 0n) {
+      if (BigInt.asUintN(64, message.expectedMs) !== message.expectedMs) {
+        throw new globalThis.Error("value provided for field message.expectedMs of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.expectedMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MoveForecast {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMoveForecast();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.obstacles.push(reader.string());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.memoryBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.diskBytes = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.expectedMs = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MoveForecast>): MoveForecast {
+    return MoveForecast.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MoveForecast>): MoveForecast {
+    const message = createBaseMoveForecast();
+    message.host = object.host ?? "";
+    message.obstacles = object.obstacles?.map((e) => e) || [];
+    message.memoryBytes = (object.memoryBytes !== undefined && object.memoryBytes !== null)
+      ? BigInt(object.memoryBytes)
+      : 0n;
+    message.diskBytes = (object.diskBytes !== undefined && object.diskBytes !== null) ? BigInt(object.diskBytes) : 0n;
+    message.expectedMs = (object.expectedMs !== undefined && object.expectedMs !== null)
+      ? BigInt(object.expectedMs)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseListHostsRequest(): ListHostsRequest {
+  return {};
+}
+
+export const ListHostsRequest: MessageFns<ListHostsRequest> = {
+  encode(_: ListHostsRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListHostsRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListHostsRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListHostsRequest>): ListHostsRequest {
+    return ListHostsRequest.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<ListHostsRequest>): ListHostsRequest {
+    const message = createBaseListHostsRequest();
+    return message;
+  },
+};
+
+function createBaseListHostsResponse(): ListHostsResponse {
+  return { hosts: [] };
+}
+
+export const ListHostsResponse: MessageFns<ListHostsResponse> = {
+  encode(message: ListHostsResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.hosts) {
+      HostEntry.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListHostsResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListHostsResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.hosts.push(HostEntry.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListHostsResponse>): ListHostsResponse {
+    return ListHostsResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListHostsResponse>): ListHostsResponse {
+    const message = createBaseListHostsResponse();
+    message.hosts = object.hosts?.map((e) => HostEntry.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseDrainHostRequest(): DrainHostRequest {
+  return { draining: false };
+}
+
+export const DrainHostRequest: MessageFns<DrainHostRequest> = {
+  encode(message: DrainHostRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.draining !== false) {
+      writer.uint32(8).bool(message.draining);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DrainHostRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDrainHostRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.draining = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DrainHostRequest>): DrainHostRequest {
+    return DrainHostRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DrainHostRequest>): DrainHostRequest {
+    const message = createBaseDrainHostRequest();
+    message.draining = object.draining ?? false;
+    return message;
+  },
+};
+
+function createBaseDrainHostResponse(): DrainHostResponse {
+  return {};
+}
+
+export const DrainHostResponse: MessageFns<DrainHostResponse> = {
+  encode(_: DrainHostResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DrainHostResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDrainHostResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DrainHostResponse>): DrainHostResponse {
+    return DrainHostResponse.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<DrainHostResponse>): DrainHostResponse {
+    const message = createBaseDrainHostResponse();
+    return message;
+  },
+};
+
+function createBaseHostEntry(): HostEntry {
+  return { id: "", endpoint: "", qemuVersion: "", cpu: "", memoryMib: 0n, networks: [], draining: false, own: false };
+}
+
+export const HostEntry: MessageFns<HostEntry> = {
+  encode(message: HostEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.endpoint !== "") {
+      writer.uint32(18).string(message.endpoint);
+    }
+    if (message.qemuVersion !== "") {
+      writer.uint32(26).string(message.qemuVersion);
+    }
+    if (message.cpu !== "") {
+      writer.uint32(34).string(message.cpu);
+    }
+    if (message.memoryMib !== 0n) {
+      if (BigInt.asUintN(64, message.memoryMib) !== message.memoryMib) {
+        throw new globalThis.Error("value provided for field message.memoryMib of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.memoryMib);
+    }
+    for (const v of message.networks) {
+      writer.uint32(50).string(v!);
+    }
+    if (message.draining !== false) {
+      writer.uint32(56).bool(message.draining);
+    }
+    if (message.own !== false) {
+      writer.uint32(64).bool(message.own);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HostEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHostEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.endpoint = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.qemuVersion = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.cpu = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.memoryMib = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.networks.push(reader.string());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.draining = reader.bool();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.own = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HostEntry>): HostEntry {
+    return HostEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HostEntry>): HostEntry {
+    const message = createBaseHostEntry();
+    message.id = object.id ?? "";
+    message.endpoint = object.endpoint ?? "";
+    message.qemuVersion = object.qemuVersion ?? "";
+    message.cpu = object.cpu ?? "";
+    message.memoryMib = (object.memoryMib !== undefined && object.memoryMib !== null) ? BigInt(object.memoryMib) : 0n;
+    message.networks = object.networks?.map((e) => e) || [];
+    message.draining = object.draining ?? false;
+    message.own = object.own ?? false;
+    return message;
+  },
+};
+
 function createBaseAttachResponse(): AttachResponse {
-  return { offset: 0n, data: new Uint8Array(0) };
+  return { offset: 0n, data: new Uint8Array(0), moved: undefined };
 }
 
 export const AttachResponse: MessageFns<AttachResponse> = {
@@ -8804,6 +9646,9 @@ export const AttachResponse: MessageFns<AttachResponse> = {
     }
     if (message.data.length !== 0) {
       writer.uint32(18).bytes(message.data);
+    }
+    if (message.moved !== undefined) {
+      Moved.encode(message.moved, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -8837,6 +9682,14 @@ export const AttachResponse: MessageFns<AttachResponse> = {
             message.data = reader.bytes();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.moved = Moved.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -8856,6 +9709,7 @@ export const AttachResponse: MessageFns<AttachResponse> = {
     const message = createBaseAttachResponse();
     message.offset = (object.offset !== undefined && object.offset !== null) ? BigInt(object.offset) : 0n;
     message.data = object.data ?? new Uint8Array(0);
+    message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
     return message;
   },
 };
@@ -9612,6 +10466,37 @@ export const InstanceServiceDefinition = {
       requestType: RemoveTemplateRequest as typeof RemoveTemplateRequest,
       requestStream: false,
       responseType: RemoveTemplateResponse as typeof RemoveTemplateResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Moves a paused or running machine to another host while it runs, and ends the instance here. Tells the steps as they begin; the
+     * last answer has where the machine is. A caller that hangs up before the machine is handed over cancels the move, and the machine
+     * goes on here.
+     */
+    migrateInstance: {
+      name: "MigrateInstance",
+      requestType: MigrateInstanceRequest as typeof MigrateInstanceRequest,
+      requestStream: false,
+      responseType: MigrateInstanceResponse as typeof MigrateInstanceResponse,
+      responseStream: true,
+      options: {},
+    },
+    /** Lists the hosts that a controller knows. For the administrator only. */
+    listHosts: {
+      name: "ListHosts",
+      requestType: ListHostsRequest as typeof ListHostsRequest,
+      requestStream: false,
+      responseType: ListHostsResponse as typeof ListHostsResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** Has controllers choose this host for no more machines, or for machines again. For the administrator only. */
+    drainHost: {
+      name: "DrainHost",
+      requestType: DrainHostRequest as typeof DrainHostRequest,
+      requestStream: false,
+      responseType: DrainHostResponse as typeof DrainHostResponse,
       responseStream: false,
       options: {},
     },

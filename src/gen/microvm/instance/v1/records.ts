@@ -3,7 +3,18 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { Awaiting, Layer, Operation, Properties, Snapshot, Specification, Stability, State } from "./instance.ts";
+import {
+  Awaiting,
+  Layer,
+  MigrationTarget,
+  Moved,
+  Operation,
+  Properties,
+  Snapshot,
+  Specification,
+  Stability,
+  State,
+} from "./instance.ts";
 
 export const protobufPackage = "microvm.instance.v1";
 
@@ -64,11 +75,23 @@ export interface InstanceRecord {
   generationId: string;
   /** Key of the running or paused instance of which CloneInstance has made it; empty where that was a saved machine. */
   clonedKey: string;
+  /** Names this instance among those of its host, and its present run, to a controller; empty until that is asked. */
+  instanceId: string;
+  runId: bigint;
+  /** Of an instance that awaits a machine of another host. */
+  target: MigrationTarget | undefined;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
   key: string;
   value: bigint;
+}
+
+/** Where a machine is that was an instance here. */
+export interface MovedRecord {
+  key: string;
+  tenant: string;
+  moved: Moved | undefined;
 }
 
 export interface DocumentRecord {
@@ -158,6 +181,9 @@ function createBaseInstanceRecord(): InstanceRecord {
     operations: [],
     generationId: "",
     clonedKey: "",
+    instanceId: "",
+    runId: 0n,
+    target: undefined,
   };
 }
 
@@ -272,6 +298,18 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.clonedKey !== "") {
       writer.uint32(282).string(message.clonedKey);
+    }
+    if (message.instanceId !== "") {
+      writer.uint32(290).string(message.instanceId);
+    }
+    if (message.runId !== 0n) {
+      if (BigInt.asUintN(64, message.runId) !== message.runId) {
+        throw new globalThis.Error("value provided for field message.runId of type uint64 too large");
+      }
+      writer.uint32(296).uint64(message.runId);
+    }
+    if (message.target !== undefined) {
+      MigrationTarget.encode(message.target, writer.uint32(306).fork()).join();
     }
     return writer;
   },
@@ -560,6 +598,30 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.clonedKey = reader.string();
             continue;
           }
+          case 36: {
+            if (tag !== 290) {
+              break;
+            }
+
+            message.instanceId = reader.string();
+            continue;
+          }
+          case 37: {
+            if (tag !== 296) {
+              break;
+            }
+
+            message.runId = reader.uint64() as bigint;
+            continue;
+          }
+          case 38: {
+            if (tag !== 306) {
+              break;
+            }
+
+            message.target = MigrationTarget.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -624,6 +686,11 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.operations = object.operations?.map((e) => Operation.fromPartial(e)) || [];
     message.generationId = object.generationId ?? "";
     message.clonedKey = object.clonedKey ?? "";
+    message.instanceId = object.instanceId ?? "";
+    message.runId = (object.runId !== undefined && object.runId !== null) ? BigInt(object.runId) : 0n;
+    message.target = (object.target !== undefined && object.target !== null)
+      ? MigrationTarget.fromPartial(object.target)
+      : undefined;
     return message;
   },
 };
@@ -694,6 +761,85 @@ export const InstanceRecord_LeavingMsEntry: MessageFns<InstanceRecord_LeavingMsE
     const message = createBaseInstanceRecord_LeavingMsEntry();
     message.key = object.key ?? "";
     message.value = (object.value !== undefined && object.value !== null) ? BigInt(object.value) : 0n;
+    return message;
+  },
+};
+
+function createBaseMovedRecord(): MovedRecord {
+  return { key: "", tenant: "", moved: undefined };
+}
+
+export const MovedRecord: MessageFns<MovedRecord> = {
+  encode(message: MovedRecord, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.tenant !== "") {
+      writer.uint32(18).string(message.tenant);
+    }
+    if (message.moved !== undefined) {
+      Moved.encode(message.moved, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MovedRecord {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMovedRecord();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tenant = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.moved = Moved.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MovedRecord>): MovedRecord {
+    return MovedRecord.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MovedRecord>): MovedRecord {
+    const message = createBaseMovedRecord();
+    message.key = object.key ?? "";
+    message.tenant = object.tenant ?? "";
+    message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
     return message;
   },
 };

@@ -1,0 +1,107 @@
+import { neverAborted } from '../../../base/abort.ts'
+import { AgentError } from '../../../base/errors.ts'
+import { MoveResponse } from '../../../gen/microvm/instance/v1/handover.ts'
+import {
+  type Instance,
+  MigrateInstanceResponse,
+  type MigrationTarget,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { specKey } from '../../spec/spec-key.ts'
+import { describeInstance, isVisible } from '../describe-instance.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Caller, MoveCalls } from '../instances.ts'
+import type { HostMoves, Moves } from '../moves.ts'
+import { AnswerQueue } from './answer-queue.ts'
+
+interface MovingHost {
+  readonly moves: Moves | undefined
+  readonly instances: ReadonlyMap<string, MachineInstance>
+  /** The instance that the caller may see. */
+  readonly takenIn: (key: string, caller: Caller) => Promise<MachineInstance>
+  readonly add: (record: InstanceRecord) => MachineInstance
+}
+
+export function moveCalls(host: MovingHost): MoveCalls {
+  const moves = (): HostMoves => {
+    const { hosts } = host.moves ?? {}
+    if (hosts !== undefined) return hosts
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      'no other hosts are known here, want [host] in the configuration',
+    )
+  }
+  const awaiting = (key: string): MachineInstance => {
+    const instance = host.instances.get(specKey(key))
+    if (instance !== undefined) return instance
+    throw new AgentError(
+      'NOT_FOUND',
+      `instance ${key}: not found, want EnsureInstance with migration_target before`,
+    )
+  }
+  return {
+    migrate: async function* (request, caller) {
+      const hosts = moves()
+      const instance = await host.takenIn(request.key, caller)
+      const answers = new AnswerQueue<MigrateInstanceResponse>()
+      const tell = (answer: Partial<MigrateInstanceResponse>) =>
+        answers.push(MigrateInstanceResponse.fromPartial(answer))
+      const { inStep, signal } = caller
+      const work = () => hosts.migrate(instance, request, { tell, inStep, signal })
+      answers.endWith(instance.change(work, signal).then((last) => answers.push(last)))
+      yield* answers.all(signal)
+    },
+    hosts: async () => await moves().hosts(),
+    drain: async (isDraining) => await moves().drain(isDraining),
+    ensureTarget: async ({ properties }, target, caller) => {
+      const hosts = moves()
+      const key = specKey(properties?.key ?? '')
+      const known = host.instances.get(key)
+      if (known !== undefined) return await knownTarget(known, target, caller)
+      const tenant = caller.tenant ?? properties?.tenant ?? ''
+      const fields = await hosts.awaiting(target)
+      // Another call may have made it meanwhile.
+      const rival = host.instances.get(key)
+      if (rival !== undefined) return await knownTarget(rival, target, caller)
+      const instance = host.add({
+        ...{ ...InstanceRecord.create(), ...fields, createdMs: BigInt(Date.now()) },
+        properties: { key, tenant, labels: properties?.labels ?? {} },
+      })
+      const text = `a machine is to come from ${target.source}`
+      await instance.change(() => instance.recorded.commit({ kind: 'created', text }), neverAborted)
+      hosts.watchAwaiting(instance)
+      return await describeInstance(instance)
+    },
+    giveUpTarget: async (key) => {
+      const instance = awaiting(key)
+      await instance.change(async () => {
+        if (instance.record.current !== State.AWAITING)
+          throw new AgentError('PERMISSION_DENIED', `instance ${key}: awaits no machine`)
+        await instance.finishRemoval()
+      }, neverAborted)
+    },
+    startMigration: (request, from) => moves().start(awaiting(request.us?.vmName ?? ''), request, from),
+    handover: async function* (requests, from, signal) {
+      const arrival = await moves().begin(requests, from)
+      const instance = awaiting(arrival.key)
+      const answers = new AnswerQueue<MoveResponse>()
+      const send = (answer: Partial<MoveResponse>) => answers.push(MoveResponse.fromPartial(answer))
+      answers.endWith(instance.change(() => arrival.take(instance, send, signal), signal))
+      yield* answers.all(signal)
+    },
+  }
+}
+
+async function knownTarget(
+  instance: MachineInstance,
+  target: MigrationTarget,
+  caller: Caller,
+): Promise<Instance> {
+  const { key, record } = instance
+  if (!isVisible(instance, caller))
+    throw new AgentError('ALREADY_EXISTS', `instance ${key}: the key is taken`)
+  if (record.target?.source === target.source) return await describeInstance(instance)
+  const present = record.target === undefined ? 'is no target of a move' : `awaits ${record.target.source}`
+  throw new AgentError('FAILED_PRECONDITION', `instance ${key}: ${present}, want it removed before`)
+}

@@ -1,0 +1,33 @@
+import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
+import { specificationOf } from '../../instance/devices/plug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import { refused } from './move-host.ts'
+
+/** Throws naming what keeps the machine on this host, besides what keeps it from being saved. */
+export function checkMove(instance: MachineInstance): void {
+  const [first] = obstaclesOf(instance)
+  if (first !== undefined) throw refused(first)
+}
+
+/** What keeps the machine on this host, each with its field. */
+export function obstaclesOf(instance: MachineInstance): readonly string[] {
+  const { record } = instance
+  const { backends } = specificationOf(instance)
+  const layers = record.layers.length > 0 || record.snapshots.length > 0
+  return [
+    ...(layers ? ['snapshots: their layers are files of this host, want them merged'] : []),
+    ...(record.clone ? ['clone: the disks of other machines are below its own'] : []),
+    ...Object.entries(backends).flatMap(([key, backend]) => {
+      const kind = OBSTACLES.find((name) => backend[name] !== undefined)
+      return kind === undefined ? [] : [`${pathOf('backends', key)}: ${REASONS[kind]}`]
+    }),
+  ]
+}
+
+const REASONS = {
+  content: 'a file of this host, which the target does not have',
+  passt: 'its connections would break: passt has them in its memory',
+} as const satisfies Partial<Record<keyof Backend, string>>
+
+const OBSTACLES = Object.keys(REASONS) as readonly (keyof typeof REASONS)[]

@@ -1,0 +1,93 @@
+import { AgentError } from '../../../base/errors.ts'
+import {
+  type MoveContent,
+  type MoveEnd,
+  type MovePlan,
+  MoveRequest,
+  type MoveRing,
+} from '../../../gen/microvm/instance/v1/handover.ts'
+import type { HandoverStream } from '../../instance/moves.ts'
+
+const PIECE_BYTES = 60 * 1024
+/** An envelope has less. */
+const MOST_BYTES = 16 << 20
+/** Of the console and all streams. */
+const MOST_RINGS = 4097
+const MOST_RING_BYTES = 512 << 20
+
+type Send = (request: MoveRequest) => Promise<void>
+
+/** Sends an envelope, or what is kept of a stream. */
+export async function sendContent(send: Send, bytes: Uint8Array, ring?: MoveRing): Promise<void> {
+  await send(MoveRequest.fromPartial({ content: { sizeBytes: BigInt(bytes.length), ...(ring && { ring }) } }))
+  for (let at = 0; at < bytes.length; at += PIECE_BYTES)
+    await send(MoveRequest.fromPartial({ piece: bytes.subarray(at, at + PIECE_BYTES) }))
+}
+
+export interface ReceivedRing extends MoveRing {
+  readonly bytes: Uint8Array
+}
+
+/** What a source hands over, in its order. Throws INVALID_ARGUMENT for what breaks it, and ABORTED when the stream ends before. */
+export class HandoverReader {
+  readonly #requests: AsyncIterator<MoveRequest>
+
+  constructor(requests: HandoverStream) {
+    this.#requests = requests[Symbol.asyncIterator]()
+  }
+
+  async plan(): Promise<MovePlan> {
+    const { plan } = await this.#next()
+    if (plan === undefined) throw invalid('the first message has no plan')
+    return plan
+  }
+
+  /** The envelope that follows the plan. */
+  async envelope(): Promise<Uint8Array> {
+    const { content } = await this.#next()
+    if (content === undefined || content.ring !== undefined) throw invalid('no envelope, want it')
+    return await this.#bytes(content)
+  }
+
+  /** What comes when the machine stands still: an envelope, rings, and the end. */
+  async rest(): Promise<{
+    readonly envelope: Uint8Array
+    readonly rings: readonly ReceivedRing[]
+    readonly end: MoveEnd
+  }> {
+    const envelope = await this.envelope()
+    const rings: ReceivedRing[] = []
+    for (let bytes = 0; ; ) {
+      const { content, end } = await this.#next()
+      if (end !== undefined) return { envelope, rings, end }
+      if (content?.ring === undefined) throw invalid('neither a ring nor the end, want one of them')
+      bytes += Number(content.sizeBytes)
+      if (rings.length === MOST_RINGS || bytes > MOST_RING_BYTES)
+        throw invalid(`more than ${MOST_RINGS} rings or ${MOST_RING_BYTES} bytes of them`)
+      rings.push({ ...content.ring, bytes: await this.#bytes(content) })
+    }
+  }
+
+  async #next(): Promise<MoveRequest> {
+    const { done, value } = await this.#requests.next()
+    if (done !== true) return value
+    throw new AgentError('ABORTED', 'the source has ended the handover before its end')
+  }
+
+  async #bytes({ sizeBytes }: MoveContent): Promise<Uint8Array> {
+    if (sizeBytes > BigInt(MOST_BYTES)) throw invalid(`${sizeBytes} bytes, want at most ${MOST_BYTES}`)
+    const bytes = new Uint8Array(Number(sizeBytes))
+    for (let at = 0; at < bytes.length; ) {
+      const { piece } = await this.#next()
+      if (piece === undefined || piece.length === 0) throw invalid(`${at} of ${bytes.length} bytes, want all`)
+      if (at + piece.length > bytes.length) throw invalid(`more than ${bytes.length} bytes`)
+      bytes.set(piece, at)
+      at += piece.length
+    }
+    return bytes
+  }
+}
+
+function invalid(text: string): AgentError {
+  return new AgentError('INVALID_ARGUMENT', `handover: ${text}`)
+}

@@ -1,0 +1,112 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { GrpcConnection } from '../../../client/connection/grpc-connection.ts'
+import type {
+  EnsureVmRequest,
+  GetVmRequest,
+  Host,
+  Vm,
+} from '../../../gen/microvm/controller/v1/controller.ts'
+import type {
+  EnsureMigrationTargetRequest,
+  EnsureMigrationTargetResponse,
+  HypervisorID,
+  MigrationSwitchoverRequest,
+} from '../../../gen/vm.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
+
+/** The controller of this host's machines. Calls reject with UNAVAILABLE when none of its endpoints answers. */
+export interface MoveController {
+  ensureVm(request: EnsureVmRequest): Promise<Vm>
+  ensureMigrationTarget(request: EnsureMigrationTargetRequest): Promise<EnsureMigrationTargetResponse>
+  /** Rejects with FAILED_PRECONDITION when another than `them` is authoritative. */
+  switchover(request: MigrationSwitchoverRequest): Promise<void>
+  getVm(request: GetVmRequest): Promise<Vm>
+  listHosts(): Promise<readonly Host[]>
+}
+
+/** This host among others. */
+export interface MoveHost {
+  readonly id: string
+  /** HOST:PORT, as others reach it. */
+  readonly endpoint: string
+  /** Where QEMU's channels listen. */
+  readonly address: string
+  /** Paths of PEM files. */
+  readonly identity: { readonly ca: string; readonly cert: string; readonly key: string }
+  readonly controller: MoveController
+  /** Connects to the host with this id. */
+  readonly dial: (endpoint: string, id: string, signal: AbortSignal) => Promise<GrpcConnection>
+  /** Tells controllers at once whether this host takes no more machines; the next daemon knows it, too. */
+  readonly drain: (isDraining: boolean) => Promise<void>
+  /** Greater than any that this host has used. */
+  readonly nextRunId: () => Promise<bigint>
+  /** Fires when the daemon stops. */
+  readonly closing: AbortSignal
+  readonly settings: MoveSettings
+}
+
+export interface MoveSettings {
+  readonly bulk: BulkSettings
+  /** How long an instance awaits a machine. */
+  readonly awaitMs: number
+  /** From the answer to StartMigration until the handover begins. */
+  readonly beginMs: number
+  /** Until QEMU waits at the target. */
+  readonly readyMs: number
+  /** From the end of the handover until the target must run, for the source. */
+  readonly runsMs: number
+  /** How long the target tries to become authoritative. */
+  readonly switchoverMs: number
+  /** Between two tries. */
+  readonly retryMs: number
+  /** How long a whole move may take. */
+  readonly moveMs: number
+}
+
+export const MOVE_SETTINGS: MoveSettings = {
+  bulk: bulkSettings(),
+  awaitMs: 600_000,
+  beginMs: 30_000,
+  readyMs: 60_000,
+  runsMs: 20_000,
+  switchoverMs: 15_000,
+  retryMs: 500,
+  moveMs: 86_400_000,
+}
+
+/** Of the Handover stream. */
+export const HANDOVER_VERSION = 1
+
+const NAMESPACE = 'default'
+
+/** Names the present run of an instance on this host. */
+export function hypervisorOf(
+  { record }: Pick<MachineInstance, 'record'>,
+  host: Pick<MoveHost, 'id'>,
+): HypervisorID {
+  const { instanceId, properties, runId } = record
+  return {
+    vmName: properties?.key ?? '',
+    namespace: properties?.tenant || NAMESPACE,
+    podName: `${host.id}/${instanceId}`,
+    runId,
+  }
+}
+
+export function tenantOf({ namespace }: Pick<HypervisorID, 'namespace'>): string {
+  return namespace === NAMESPACE ? '' : namespace
+}
+
+/** Whether a hypervisor is of the host. */
+export function isOf(host: string, { podName }: Pick<HypervisorID, 'podName'>): boolean {
+  return podName.startsWith(`${host}/`) && podName.length > host.length + 1
+}
+
+export function isSame(one: HypervisorID | undefined, other: HypervisorID): boolean {
+  return one !== undefined && one.podName === other.podName && one.runId === other.runId
+}
+
+export function refused(text: string): AgentError {
+  return new AgentError('FAILED_PRECONDITION', text)
+}

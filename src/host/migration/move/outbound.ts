@@ -1,0 +1,286 @@
+import { abortable, withTimeout } from '../../../base/abort.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { GrpcConnection, StreamCall } from '../../../client/connection/grpc-connection.ts'
+import { EnsureVmRequest } from '../../../gen/microvm/controller/v1/controller.ts'
+import { HandoverDefinition, MoveRequest, MoveResponse } from '../../../gen/microvm/instance/v1/handover.ts'
+import { InstanceServiceDefinition, type Operation } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  EnsureMigrationTargetResponse_Action as Action,
+  EnsureMigrationTargetRequest,
+  HypervisorDefinition,
+  type HypervisorID,
+  LeaseMode,
+  MigrationProtocol,
+} from '../../../gen/vm.ts'
+import { clientFor } from '../../../rpc/client.ts'
+import { specificationOf } from '../../instance/devices/plug.ts'
+import { readRing } from '../../instance/holder/holder-files.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import type { Migrating } from '../../instance/moves.ts'
+import type { BulkEndpoint } from '../bulk/bulk.ts'
+import { type Outgoing, openOutgoing } from '../bulk/outgoing.ts'
+import { detach } from '../guest.ts'
+import type { HostFacts } from '../manifest.ts'
+import { outsideFacts } from '../saved-folder.ts'
+import { drainedRings } from '../saving/saved-files.ts'
+import type { Saving } from '../saving/saving.ts'
+import { noteEnded } from '../saving/steps.ts'
+import { stateBytes } from '../state-file.ts'
+import { sendContent } from './frames.ts'
+import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
+
+/** The way of one machine to another host, step by step. */
+export type Outbound = Pick<OutboundMove, Extract<keyof OutboundMove, string>>
+
+interface Parts {
+  readonly host: MoveHost
+  readonly saving: Saving
+  readonly us: HypervisorID
+  readonly toHost: string
+  readonly how: Migrating
+}
+
+/** How long a guest may take until it is ready there; its steps are told by its timeline. */
+const DONE_MS = 130_000
+/** Otherwise the target waits for its own time. */
+const GIVE_UP_MS = 5000
+
+export class OutboundMove {
+  readonly #parts: Parts
+  #target = { host: '', endpoint: '' }
+  #connection: GrpcConnection | undefined
+  #call: StreamCall | undefined
+  #answers: AsyncGenerator<MoveResponse, void> | undefined
+  #bulk: Outgoing | undefined
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+  }
+
+  /** Where the machine goes. */
+  get target(): { readonly host: string; readonly endpoint: string } {
+    return this.#target
+  }
+
+  get #signal(): AbortSignal {
+    const { host, how, saving } = this.#parts
+    return AbortSignal.any([how.signal, saving.instance.ending, host.closing])
+  }
+
+  /** Asks the controller. Throws FAILED_PRECONDITION with its reason when the machine cannot move. */
+  async findTarget(): Promise<void> {
+    const { host, saving, toHost, us } = this.#parts
+    const { controller } = host
+    if (toHost === host.id) throw refused(`to_host: ${toHost} is this host`)
+    await announce(saving.instance, { host, us, facts: saving.host })
+    const request = EnsureMigrationTargetRequest.fromPartial({ us, toHost })
+    const answer = await controller.ensureMigrationTarget(request)
+    const { action, host: target, reason, targetEndpoint: endpoint } = answer
+    if (action !== Action.ACTION_LIVE_MIGRATE)
+      throw refused(`no live migration: ${reason || 'no reason given'}`)
+    this.#target = { host: target, endpoint }
+  }
+
+  /** Agrees with the target on QEMU's own protocol. A target that has dropped a constraint has not understood it. */
+  async negotiate(): Promise<void> {
+    const { host, us } = this.#parts
+    this.#connection = await host.dial(this.#target.endpoint, this.#target.host, this.#signal)
+    const wanted = { constraintTls: true, constraintHandover: HANDOVER_VERSION }
+    const protocol = MigrationProtocol.fromPartial({ qmeuBlock: wanted })
+    const { migrationProtocol } = await clientFor(HypervisorDefinition, this.#connection).startMigration(
+      { supportedMigrationProtocol: [protocol], us },
+      { timeoutMs: host.settings.readyMs, signal: this.#signal },
+    )
+    const agreed = migrationProtocol?.qmeuBlock
+    const { host: name } = this.#target
+    if (agreed === undefined) throw refused(`host ${name}: has chosen a protocol that was not offered`)
+    if (agreed.constraintHandover !== HANDOVER_VERSION)
+      throw refused(`host ${name}: does not speak version ${HANDOVER_VERSION} of the handover`)
+    if (!agreed.constraintTls) throw refused(`host ${name}: has dropped the constraint tls`)
+  }
+
+  /** Sends the plan, and waits until the QEMU of the target waits. */
+  async begin(): Promise<void> {
+    const { host, saving, us } = this.#parts
+    const { instance } = saving
+    const { record } = instance
+    const connection = this.#connection
+    if (connection === undefined) throw new AgentError('INTERNAL', 'no connection to the target')
+    this.#call = connection.stream(HandoverDefinition.fullName, HandoverDefinition.methods.move.name)
+    this.#answers = decoded(this.#call)
+    const files = await this.#files()
+    const { acceleration, cpu, qemu } = saving.host
+    const { bootId, generationId } = record
+    const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId, bootId }
+    await this.#send(MoveRequest.fromPartial({ plan }))
+    await sendContent((message) => this.#send(message), this.#envelope())
+    const { ready } = await this.#answer(host.settings.readyMs)
+    const memory = endpointOf(ready?.memoryEndpoint ?? '')
+    if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
+    const qemuHere = { ...instance.context, qmp: instance.machine().qmp, signal: instance.ending }
+    this.#bulk = await openOutgoing(qemuHere, {
+      disks: [],
+      endpoints: { disks: endpointOf(ready?.disksEndpoint ?? ''), memory },
+      tls: { identity: host.identity, peer: this.#target.host },
+      settings: host.settings.bulk,
+      wasRunning: saving.wasRunning,
+      signal: this.#signal,
+      onProgress: (progress) => this.#tell(progress),
+    })
+  }
+
+  async copyDisks(): Promise<void> {
+    await this.#outgoing.copyDisks()
+  }
+
+  /** Brings the streams of the guest to a stop. */
+  async detach(saving: Saving): Promise<void> {
+    saving.guest = await detach(saving.instance, (ports) => noteEnded(saving.instance, ports))
+  }
+
+  /** Afterwards the guest stands still. */
+  async sendMemory(): Promise<void> {
+    const { saving } = this.#parts
+    const { words } = saving.instance.recorded.steps.find(({ step }) => step === 'replug') ?? {}
+    saving.unplugged = words?.[1] ?? ''
+    await this.#outgoing.sendMemory()
+    saving.stoppedAt = performance.now()
+    await this.#outgoing.endDisks()
+  }
+
+  /** Sends what this host's side knows, and the rings. */
+  async sendState(): Promise<void> {
+    const { saving } = this.#parts
+    const { instance } = saving
+    const { recorded, streams } = instance
+    saving.known = { record: recorded.record, steps: recorded.steps, streams: [...streams.values()] }
+    saving.rings = (await drainedRings(instance)).filter(({ number }) => number === 0 || streams.has(number))
+    const send = (message: MoveRequest) => this.#send(message)
+    await sendContent(send, this.#envelope())
+    for (const { isClosed: closed, number } of saving.rings) {
+      const { bytes, first } = await readRing(instance.context.folder, number)
+      await sendContent(send, bytes, { number, first, closed })
+    }
+  }
+
+  /** The target may become authoritative from here on. */
+  async endHandover(): Promise<void> {
+    const { saving } = this.#parts
+    const { hasAgent, id, instance, known, rings, unplugged, wasRunning: running } = saving
+    const { detachedMs = 0, stoppedMs = 0 } = instance.recorded.timeline?.since ?? {}
+    const streams = known.streams.map(({ port, container, exec, stream }) => ({
+      ...{ port, container, exec, stream },
+      live: hasAgent && rings.some(({ isClosed, number }) => number === port && !isClosed),
+    }))
+    const times = { stoppedMs: BigInt(stoppedMs), detachedMs: BigInt(detachedMs) }
+    const plug = Buffer.from(unplugged, 'base64')
+    const end = { running, hasAgent, unplugged: plug, streams, ...times, id }
+    await this.#send(MoveRequest.fromPartial({ end }))
+    this.#call?.end()
+    await this.#outgoing.endMemory()
+  }
+
+  /** Waits until the target says that the machine runs there. */
+  async runs(): Promise<void> {
+    const { runs } = await this.#answer(this.#parts.host.settings.runsMs)
+    if (runs === undefined)
+      throw new AgentError('INTERNAL', `host ${this.#target.host}: does not say that it runs`)
+    this.#outgoing.finish()
+  }
+
+  /** The timeline of the target, once its guest is ready; undefined when that is not told. */
+  async done(): Promise<Operation | undefined> {
+    return await this.#answer(DONE_MS).then(
+      ({ done }) => done?.operation,
+      () => undefined,
+    )
+  }
+
+  /** Cuts the connection to the target, which undoes all then unless the machine was handed over. */
+  close(): void {
+    this.#call?.cancel()
+    this.#connection?.close()
+    // A target whose handover has begun ends with that.
+    if (this.#target.host !== '' && this.#call === undefined)
+      this.#giveUp().catch((error) =>
+        this.#parts.saving.instance.context.log.debug('target not told', { error: messageOf(error) }),
+      )
+  }
+
+  async #giveUp(): Promise<void> {
+    const { host, us } = this.#parts
+    const { endpoint, host: name } = this.#target
+    const connection = await host.dial(
+      endpoint,
+      name,
+      AbortSignal.any([host.closing, AbortSignal.timeout(GIVE_UP_MS)]),
+    )
+    try {
+      const { remove } = clientFor(InstanceServiceDefinition, connection)
+      await remove({ key: us.vmName }, { timeoutMs: GIVE_UP_MS })
+    } finally {
+      connection.close()
+    }
+  }
+
+  get #outgoing(): Outgoing {
+    if (this.#bulk !== undefined) return this.#bulk
+    throw new AgentError('INTERNAL', 'the target is not ready')
+  }
+
+  async #send(message: MoveRequest): Promise<void> {
+    await this.#call?.send(MoveRequest.encode(message).finish())
+  }
+
+  async #answer(ms: number): Promise<MoveResponse> {
+    const { clock } = this.#parts.saving.instance.context
+    const late = () => new AgentError('DEADLINE_EXCEEDED', `host ${this.#target.host}: no answer in ${ms} ms`)
+    const next = this.#answers?.next() ?? Promise.reject(new AgentError('INTERNAL', 'no handover'))
+    const { instance } = this.#parts.saving
+    const answer = await abortable(withTimeout(clock, ms, next, late), instance.ending)
+    if (answer.done !== true) return answer.value
+    throw new AgentError('UNAVAILABLE', `host ${this.#target.host}: has ended the handover`)
+  }
+
+  #envelope(): Uint8Array {
+    const { guest, host, known, rings } = this.#parts.saving
+    return stateBytes(known, { guest, rings, host, createdMs: Date.now() })
+  }
+
+  async #files() {
+    const { board, backends } = specificationOf(this.#parts.saving.instance)
+    const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
+      board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
+    )
+    const disks = Object.entries(backends).flatMap(([backend, { file }]) =>
+      file === undefined ? [] : [{ field: `backends.${backend}.file.path`, backend, path: file.path }],
+    )
+    const facts = await Promise.all([...boot, ...disks].map(outsideFacts))
+    return facts.map(({ field, backend, path, sizeBytes, digest }) => ({
+      ...{ field, backend, path, digest },
+      sizeBytes: BigInt(sizeBytes),
+    }))
+  }
+
+  #tell(_progress: unknown): void {}
+}
+
+/** Tells the controller of the machine, and that this host runs it. */
+export async function announce(
+  instance: MachineInstance,
+  { host, us, facts }: { readonly host: MoveHost; readonly us: HypervisorID; readonly facts: HostFacts },
+): Promise<void> {
+  const specification = specificationOf(instance)
+  const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
+  const settings = { specification, leaseMode: LeaseMode.LM_STORAGE_LOCKING, needs }
+  await host.controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings }))
+}
+
+async function* decoded(call: StreamCall): AsyncGenerator<MoveResponse, void> {
+  for await (const message of call.answers) yield MoveResponse.decode(message)
+}
+
+function endpointOf(text: string): BulkEndpoint | undefined {
+  const [, host = '', port = ''] = /^\[?([^[\]]+)\]?:(\d{1,5})$/.exec(text) ?? []
+  return host === '' ? undefined : { host, port: Number(port) }
+}

@@ -1,0 +1,266 @@
+import { randomUUID } from 'node:crypto'
+import { messageOf } from '../../../base/errors.ts'
+import { type MigrateInstanceRequest, type Moved, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { MovedRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { HypervisorID } from '../../../gen/vm.ts'
+import { hasAgentWay } from '../../instance/connect-agent.ts'
+import { settleReplugs } from '../../instance/devices/replug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import type { Migrating } from '../../instance/moves.ts'
+import { Moving } from '../../instance/streams.ts'
+import { undoBulk } from '../bulk/undo.ts'
+import type { AtStep } from '../faults.ts'
+import { endCallers } from '../guest.ts'
+import { checkSavable, goOn } from '../machine-state.ts'
+import type { HostFacts } from '../manifest.ts'
+import { checkSuspend } from '../saving/check-suspend.ts'
+import { newSaving, type Saving } from '../saving/saving.ts'
+import { attachAgain, SAVING, type Step, save, stepOf, undoSaving } from '../saving/steps.ts'
+import { becomeAuthoritative } from './authority.ts'
+import { checkMove } from './check-move.ts'
+import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
+import { type Outbound, OutboundMove } from './outbound.ts'
+
+export interface SourceParts {
+  readonly host: MoveHost
+  readonly facts: HostFacts
+  readonly atStep: AtStep
+}
+
+/** Which words of the step have how far a move is, and the run id before it was taken back. */
+const [PHASE, RUN_BEFORE] = [6, 7]
+const [HANDED, MOVED] = ['handed', 'moved']
+
+/** What takes back the bulk of a move, also of another daemon. It lets the guest go on. */
+const BULK = {
+  name: 'memory',
+  make: async () => {},
+  undo: async ({ instance, wasRunning }: Pick<Saving, 'instance' | 'wasRunning'>) => {
+    const { context } = instance
+    const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }
+    await undoBulk(qemu, { source: { wasRunning } })
+  },
+} satisfies Step
+
+/** Moves the machine, and ends the instance. When it fails before the machine is handed over, the machine goes on here. */
+export async function move(
+  instance: MachineInstance,
+  request: MigrateInstanceRequest,
+  { host, facts: hostFacts, atStep }: SourceParts,
+  how: Migrating,
+): Promise<Moved> {
+  const { record, context } = instance
+  const { qmp } = instance.machine()
+  const wasRunning = record.current === State.RUNNING
+  const hasAgent = !request.withoutAgent && hasAgentWay(instance)
+  // What an earlier one could not let go on.
+  if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })
+  await settleReplugs(instance)
+  checkMove(instance)
+  const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
+  if (vsock === undefined) await checkSavable(qmp, instance.ending)
+  const us = await identify(instance, host)
+  const named = { name: instance.key, quiesce: request.quiesce }
+  const facts = { folder: '', hasAgent, host: hostFacts, id: randomUUID(), request: named, vsock, wasRunning }
+  const saving = newSaving(instance, { ...facts, step: 'move' })
+  const outcome = Promise.withResolvers<Moved | undefined>()
+  const outbound = new OutboundMove({ host, saving, us, how, toHost: request.toHost })
+  const caller = { inStep: how.inStep }
+  const names = {
+    text: 'the machine is on its way to another host',
+    failed: 'the machine was not moved',
+    doing: 'moving',
+  }
+  try {
+    await save(saving, stepsOf(saving, outbound, { outcome: outcome.promise, how }), {
+      ...{ caller, ...names },
+      atStep: (_, step) => atStep('move', step),
+    })
+    return await handOver(saving, outbound, { host, us, atStep, how, told: outcome.resolve })
+  } catch (error) {
+    outcome.resolve(undefined)
+    throw error
+  } finally {
+    outbound.close()
+    context.log.debug('move ended', { instance: instance.key })
+  }
+}
+
+function stepsOf(
+  saving: Saving,
+  outbound: Outbound,
+  { how, outcome }: { readonly outcome: Promise<Moved | undefined>; readonly how: Migrating },
+): readonly Step[] {
+  const { instance } = saving
+  const steps: readonly Step[] = [
+    { name: 'target', make: () => outbound.findTarget() },
+    { name: 'negotiate', make: () => outbound.negotiate() },
+    { name: 'handover', make: () => outbound.begin() },
+    { name: 'disks', make: () => outbound.copyDisks(), undo: BULK.undo },
+    SAVING.quiesce,
+    {
+      ...SAVING.detach,
+      make: async (moved) => {
+        instance.beginBoot(new Moving(instance.key, outcome))
+        await outbound.detach(moved)
+      },
+    },
+    SAVING.unplug,
+    { ...BULK, make: () => outbound.sendMemory() },
+    { name: 'state', make: () => outbound.sendState() },
+  ]
+  return steps.map((step) => ({
+    ...step,
+    make: async (moved) => {
+      how.tell({ step: step.name })
+      how.signal.throwIfAborted()
+      await step.make(moved)
+      how.signal.throwIfAborted()
+    },
+  }))
+}
+
+interface Handing {
+  readonly host: MoveHost
+  readonly us: HypervisorID
+  readonly atStep: AtStep
+  readonly how: Migrating
+  readonly told: (moved: Moved | undefined) => void
+}
+
+/** From here on the controller decides who runs the machine. */
+async function handOver(
+  saving: Saving,
+  outbound: Outbound,
+  { host, us, atStep, how, told }: Handing,
+): Promise<Moved> {
+  const { instance } = saving
+  const { recorded } = instance
+  await atStep('move', 'handed')
+  const step = presentStep(instance) ?? stepOf(saving)
+  const text = 'the machine is handed over'
+  await recorded.commit({ add: [withWords(step, HANDED)], kind: 'state', text })
+  let failure: unknown
+  try {
+    how.tell({ step: 'continue' })
+    await atStep('move', 'continue')
+    await outbound.endHandover()
+    how.tell({ step: 'switchover' })
+    await atStep('move', 'switchover')
+    await outbound.runs()
+  } catch (error) {
+    failure = error
+    outbound.close()
+    instance.context.log.warn('target not heard of', { instance: instance.key, error: messageOf(error) })
+    how.inStep('asking the controller who runs the machine')
+    const isOurs = await takeBack(instance, { host, us })
+    if (isOurs) {
+      told(undefined)
+      await goOnHere(saving, messageOf(error))
+      throw refused(`the machine was not moved: ${messageOf(error)}`)
+    }
+  }
+  await atStep('move', 'end')
+  const moved = { host: outbound.target.host, endpoint: outbound.target.endpoint, timeMs: BigInt(Date.now()) }
+  const operation = failure === undefined ? await outbound.done() : undefined
+  await end(instance, { ...moved, operation }, told)
+  return { ...moved, operation }
+}
+
+/** Ends an instance whose machine runs elsewhere. */
+async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved) => void): Promise<void> {
+  const { recorded, record } = instance
+  const { key = '', tenant = '' } = record.properties ?? {}
+  const payload = MovedRecord.encode({ key, tenant, moved }).finish()
+  const step = presentStep(instance)
+  await recorded.commit({
+    ...(step && { add: [withWords(step, MOVED)] }),
+    rows: [{ table: 'settings', key: movedRow(key), payload }],
+    kind: 'state',
+    text: `the machine runs on host ${moved.host}`,
+  })
+  told(moved)
+  endCallers(instance, `the machine runs on host ${moved.host}`)
+  await instance
+    .finishRemoval()
+    .catch((error) => instance.context.log.error('moved machine not removed', { error: messageOf(error) }))
+}
+
+/** The row of what a machine that has moved has left. */
+function movedRow(key: string): string {
+  return `moved/${key}`
+}
+
+/** Becomes another run, in place of the one that has handed its machine over. Resolves with whether the machine is to go on here. */
+async function takeBack(
+  instance: MachineInstance,
+  { host, us }: { readonly host: MoveHost; readonly us: HypervisorID },
+): Promise<boolean> {
+  const { context, recorded } = instance
+  const runId = await host.nextRunId()
+  const step = presentStep(instance)
+  const words = [HANDED, `${us.runId}`]
+  const add = step === undefined ? [] : [withWords(step, ...words)]
+  await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
+  const signal = AbortSignal.any([instance.ending, host.closing])
+  const asked = { us: hypervisorOf(instance, host), them: us, host, log: context.log, signal }
+  return await becomeAuthoritative({ ...asked, givesUp: false })
+}
+
+async function goOnHere(saving: Saving, reason: string): Promise<void> {
+  const { instance } = saving
+  await BULK.undo(saving)
+  await attachAgain(saving)
+  const drop = [instance.recorded.step('move', [''])]
+  await instance.recorded.note({ drop, kind: 'state', text: `the machine was not moved: ${reason}` })
+}
+
+/** The present run of the instance, which a controller knows by it. */
+export async function identify(instance: MachineInstance, host: MoveHost): Promise<HypervisorID> {
+  if (instance.record.instanceId === '') {
+    const set = { instanceId: randomUUID(), runId: await host.nextRunId() }
+    await instance.recorded.commit({ set, kind: 'state', text: 'the instance has a name for controllers' })
+  }
+  return hypervisorOf(instance, host)
+}
+
+function presentStep({ recorded }: Pick<MachineInstance, 'recorded'>): StepRecord | undefined {
+  return recorded.steps.find(({ step }) => step === 'move')
+}
+
+function withWords(step: StepRecord, ...words: readonly string[]): StepRecord {
+  const before = Array.from({ length: PHASE }, (_, index) => step.words[index] ?? '')
+  return { ...step, words: [...before, ...words] }
+}
+
+/** Decides what becomes of a move that another daemon has begun. Returns whether the instance is gone. */
+export async function settleMove(
+  instance: MachineInstance,
+  step: StepRecord,
+  host: MoveHost | undefined,
+): Promise<boolean> {
+  const { context, recorded } = instance
+  const { [PHASE]: phase = '', [RUN_BEFORE]: before } = step.words
+  if (phase === MOVED) {
+    await instance.finishRemoval()
+    return true
+  }
+  if (phase === HANDED) {
+    if (host === undefined)
+      throw refused('the machine was handed over, and this daemon is no host: want [host]')
+    const us = hypervisorOf(instance, host)
+    const them = before === undefined ? us : { ...us, runId: BigInt(before) }
+    if (!(await takeBack(instance, { host, us: them }))) {
+      await end(
+        instance,
+        { host: '', endpoint: '', timeMs: BigInt(Date.now()), operation: undefined },
+        () => {},
+      )
+      return true
+    }
+  }
+  const set = context.machine === undefined ? {} : await undoSaving(instance, step, [BULK])
+  const text = 'the machine was not moved: the daemon has ended meanwhile'
+  await recorded.note({ set, drop: [step], kind: 'state', text })
+  return false
+}

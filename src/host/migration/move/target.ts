@@ -1,0 +1,304 @@
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { abortable, withTimeout } from '../../../base/abort.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
+import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
+import { PlugRequest, SavedInit, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type InstanceRecord,
+  type StepRecord,
+  StreamRecord,
+} from '../../../gen/microvm/instance/v1/records.ts'
+import { HypervisorID } from '../../../gen/vm.ts'
+import { plug } from '../../instance/devices/plug.ts'
+import { answer } from '../../instance/holder/ask-holder.ts'
+import { writeRing } from '../../instance/holder/holder-files.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import { guestSocket } from '../../instance/machine/daemon-steps.ts'
+import type { SavedStart } from '../../instance/machine/saved-start.ts'
+import type { Arrival, HandoverStream } from '../../instance/moves.ts'
+import { type Incoming, openIncoming } from '../bulk/incoming.ts'
+import { undoBulk } from '../bulk/undo.ts'
+import type { AtStep } from '../faults.ts'
+import type { HostFacts } from '../manifest.ts'
+import { commitResume, replacedRecord, restoreStreams, settleRepair } from '../resume.ts'
+import { checkHost, checkOutside } from '../saved-folder.ts'
+import { checkState, recordIn } from '../state-file.ts'
+import { becomeAuthoritative } from './authority.ts'
+import { HandoverReader, type ReceivedRing } from './frames.ts'
+import { HANDOVER_VERSION, hypervisorOf, type MoveHost, refused } from './move-host.ts'
+
+export interface ArrivalParts {
+  readonly host: MoveHost
+  readonly facts: HostFacts
+  readonly atStep: AtStep
+}
+
+type Send = Parameters<Arrival['take']>[1]
+
+/** Once this host may have become authoritative; see the table of steps. */
+const HANDED = 'handed'
+
+const SOURCE = 'the source'
+
+/** Takes a machine in that is handed over, and lets it run. The instance is forgotten when that fails. To be called in a change. */
+export async function arrive(
+  instance: MachineInstance,
+  { plan, reader }: { readonly plan: MovePlan; readonly reader: HandoverReader },
+  parts: ArrivalParts,
+  send: Send,
+  signal: AbortSignal,
+): Promise<void> {
+  const { recorded } = instance
+  const { us: them = HypervisorID.create() } = plan
+  try {
+    await checkPlan(plan, parts.facts)
+    const envelope = await abortable(reader.envelope(), signal)
+    const record = await recordOf(instance, plan, envelope)
+    const moved = { ...record, awaiting: recorded.record.awaiting, current: State.CREATING }
+    await recorded.commit({
+      set: moved,
+      kind: 'state',
+      text: `a machine of ${them.podName} is on its way here`,
+    })
+    const arrival = new IncomingMachine(instance, { ...parts, them, reader, send, signal })
+    await instance.start({ isNew: true, desired: State.PAUSED, saved: arrival.start() })
+  } catch (error) {
+    await forget(instance)
+    throw error
+  }
+  await finish(instance, parts, send)
+}
+
+/** What a failed start has not forgotten by itself. */
+async function forget(instance: MachineInstance): Promise<void> {
+  const { context, isForgotten, recorded } = instance
+  const gone = isForgotten ? recorded.forget([]) : instance.finishRemoval()
+  await gone.catch((error) => context.log.warn('target of a move not removed', { error: messageOf(error) }))
+}
+
+/** Throws FAILED_PRECONDITION for what would be another machine here. */
+async function checkPlan(plan: MovePlan, facts: HostFacts): Promise<void> {
+  const { acceleration, cpu, files, qemu, version } = plan
+  if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
+  checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
+  for (const { backend, digest, field, path, sizeBytes } of files)
+    await checkOutside(
+      { field, backend, path, digest, sizeBytes: Number(sizeBytes), changed: '' },
+      path,
+      'shared',
+    )
+}
+
+async function recordOf(
+  { record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
+  { bootId, generationId }: MovePlan,
+  envelope: Uint8Array,
+): Promise<InstanceRecord> {
+  const { replaceComponents = {} } = target ?? {}
+  const known = recordIn(envelope, SOURCE)
+  const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
+  await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
+  const own = { instanceId, properties, runId, target, uid, createdMs, cid: 0 }
+  return { ...record, ...own, bootId, generationId, operations: [], resets: [] }
+}
+
+interface IncomingParts extends ArrivalParts {
+  readonly them: HypervisorID
+  readonly reader: HandoverReader
+  readonly send: Send
+  readonly signal: AbortSignal
+}
+
+class IncomingMachine {
+  readonly #instance: MachineInstance
+  readonly #parts: IncomingParts
+
+  constructor(instance: MachineInstance, parts: IncomingParts) {
+    this.#instance = instance
+    this.#parts = parts
+  }
+
+  start(): SavedStart {
+    const source = Buffer.from(HypervisorID.encode(this.#parts.them).finish()).toString('base64')
+    return {
+      ...{ step: 'incoming', words: ['', source], steps: [], rows: [] },
+      bring: async () => {},
+      load: () => this.#load(),
+    }
+  }
+
+  async #load(): Promise<void> {
+    const { atStep, host, reader, send, signal, them } = this.#parts
+    const instance = this.#instance
+    const { context } = instance
+    const qemu = {
+      ...context,
+      qmp: instance.machine().qmp,
+      signal: AbortSignal.any([instance.ending, signal]),
+    }
+    await atStep('arrival', 'listen')
+    const [peer = ''] = them.podName.split('/')
+    const listen = { host: host.address, tls: { identity: host.identity, peer } }
+    const incoming = await openIncoming(qemu, { disks: [], listen })
+    try {
+      send({ ready: { memoryEndpoint: textOf(incoming.memory), disksEndpoint: '' } })
+      await atStep('arrival', 'memory')
+      const rest = await abortable(reader.rest(), AbortSignal.any([qemu.signal, failed(incoming)]))
+      await atStep('arrival', 'state')
+      const late = () => new AgentError('DEADLINE_EXCEEDED', 'memory: not arrived in time')
+      await withTimeout(context.clock, host.settings.runsMs, incoming.arrived, late)
+      await this.#takeOver(rest)
+    } catch (error) {
+      await incoming.close().catch(() => {})
+      throw error
+    }
+  }
+
+  /** All is here: becomes authoritative, and takes what the machine had on the source. */
+  async #takeOver(rest: Awaited<ReturnType<HandoverReader['rest']>>): Promise<void> {
+    const { atStep, host, them } = this.#parts
+    const instance = this.#instance
+    const { context, recorded } = instance
+    const { end, envelope, rings } = rest
+    await bringRings(instance, rings)
+    const { leaving, leavingMs, nextPort, specification } = recordIn(envelope, SOURCE)
+    const step = incomingStep(instance)
+    const [, source = ''] = step?.words ?? []
+    const text = Buffer.from(MoveEnd.encode(end).finish()).toString('base64')
+    await recorded.commit({
+      set: { leaving, leavingMs, nextPort, specification },
+      add: [...(step ? [{ ...step, words: ['', source, HANDED, text] }] : []), ...streamSteps(instance, end)],
+      rows: streamRecords(instance, end),
+      ...{ kind: 'state', text: 'the machine is here, and the controller is asked' },
+    })
+    await atStep('arrival', 'switchover')
+    const us = hypervisorOf(instance, host)
+    const signal = AbortSignal.any([instance.ending, host.closing])
+    if (!(await becomeAuthoritative({ us, them, givesUp: true, host, log: context.log, signal })))
+      throw refused('another host runs the machine')
+    await letRun(instance, end, atStep)
+  }
+}
+
+/** Fires when memory cannot arrive any more. */
+function failed({ arrived }: Incoming): AbortSignal {
+  const controller = new AbortController()
+  arrived.catch((error) => controller.abort(error))
+  return controller.signal
+}
+
+function incomingStep({ recorded }: MachineInstance): StepRecord | undefined {
+  return recorded.steps.find(({ step }) => step === 'incoming')
+}
+
+function streamSteps({ context, recorded }: MachineInstance, { streams }: MoveEnd): readonly StepRecord[] {
+  return streams.map(({ port }) => {
+    const socket = `${guestSocket(context.folder)}_${port}`
+    return recorded.step('stream', [`${port}`, socket, join(context.folder, 'streams', `${port}.ring`)])
+  })
+}
+
+function streamRecords({ key }: MachineInstance, { streams }: MoveEnd) {
+  return streams.map(({ live: _, ...stream }) => ({
+    ...({ table: 'streams', key: `${key}/${stream.port}` } as const),
+    payload: StreamRecord.encode({ ...stream, instance: key }).finish(),
+  }))
+}
+
+/** The holder goes on with them. Its console has taken nothing yet. */
+async function bringRings({ context }: MachineInstance, rings: readonly ReceivedRing[]): Promise<void> {
+  const { holder } = context
+  for (const { bytes, closed, first, number } of rings) {
+    await writeRing(context.folder, number, { bytes, first, isClosed: closed })
+    if (number === 0 && holder !== undefined) await answer(context, holder.takeRing(number))
+  }
+}
+
+/** The controller has said that this host runs the machine. */
+async function letRun(instance: MachineInstance, end: MoveEnd, atStep: AtStep): Promise<void> {
+  const streams = end.streams.map(({ live, ...stream }) => ({ ...stream, isLive: live }))
+  await atStep('arrival', 'streams')
+  await restoreStreams(instance, streams)
+  if (end.unplugged.length > 0) {
+    await atStep('arrival', 'plug')
+    await plug(instance, { ...PlugRequest.decode(end.unplugged), key: instance.key }, instance.plugParts)
+  }
+  await atStep('arrival', 'cont')
+  if (end.running) await instance.machine().qmp.execute('cont', {}, instance.ending)
+}
+
+/** The machine runs: the source ends its own, and the guest is told. */
+async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send: Send): Promise<void> {
+  const { recorded } = instance
+  await atStep('arrival', 'commit')
+  await commitArrival(instance)
+  send({ runs: {} })
+  const qemu = { ...instance.context, qmp: instance.machine().qmp, signal: instance.ending }
+  await undoBulk(qemu).catch((error) =>
+    instance.context.log.warn('channels of a move not closed', { error: messageOf(error) }),
+  )
+  await atStep('arrival', 'repair')
+  await settleRepair(instance).catch((error) =>
+    instance.context.log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) }),
+  )
+  send({ done: { operation: recorded.timeline?.operation() } })
+}
+
+async function commitArrival(instance: MachineInstance): Promise<void> {
+  const end = endOf(incomingStep(instance))
+  const request = ResumedRequest.fromPartial({
+    generation: `${end.id}/${randomBytes(8).toString('hex')}`,
+    seed: randomBytes(64),
+  })
+  const current = end.running ? State.RUNNING : State.PAUSED
+  const set = { awaiting: undefined, target: undefined }
+  await commitResume(instance, end.hasAgent ? request : undefined, undefined, current, set)
+}
+
+function endOf(step: StepRecord | undefined): MoveEnd {
+  return MoveEnd.decode(Buffer.from(step?.words[3] ?? '', 'base64'))
+}
+
+/** Decides what becomes of a machine that was on its way here when another daemon ended. Returns whether the instance is gone. */
+export async function settleArrival(
+  instance: MachineInstance,
+  step: StepRecord,
+  host: MoveHost | undefined,
+): Promise<boolean> {
+  const { context } = instance
+  const [, source = '', phase] = step.words
+  if (phase !== HANDED || context.machine === undefined) {
+    await instance.finishRemoval()
+    return true
+  }
+  if (host === undefined)
+    throw refused('a machine is on its way here, and this daemon is no host: want [host]')
+  const them = HypervisorID.decode(Buffer.from(source, 'base64'))
+  const us = hypervisorOf(instance, host)
+  const signal = AbortSignal.any([instance.ending, host.closing])
+  if (!(await becomeAuthoritative({ us, them, givesUp: true, host, log: context.log, signal }))) {
+    await instance.finishRemoval()
+    return true
+  }
+  const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
+  if (!running) await letRun(instance, endOf(step), async () => {})
+  await commitArrival(instance)
+  return false
+}
+
+function textOf(endpoint: Incoming['memory']): string {
+  if ('path' in endpoint) throw new AgentError('INTERNAL', `${endpoint.path}: no address for another host`)
+  return `${endpoint.host}:${endpoint.port}`
+}
+
+/** Reads what a handover is for. */
+export async function readPlan(
+  requests: HandoverStream,
+  ms: number,
+): Promise<{ plan: MovePlan; reader: HandoverReader }> {
+  const reader = new HandoverReader(requests)
+  const late = AbortSignal.timeout(ms)
+  return { plan: await abortable(reader.plan(), late), reader }
+}

@@ -1,0 +1,128 @@
+import { neverAborted } from '../../../base/abort.ts'
+import { AgentError } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { SerialQueue } from '../../../base/serial-queue.ts'
+import { openController } from '../../controller/client.ts'
+import type { Registry } from '../../instance/registry/registry.ts'
+import type { HostFacts } from '../../migration/manifest.ts'
+import { MOVE_SETTINGS, type MoveController, type MoveHost } from '../../migration/move/move-host.ts'
+import type { Credentials } from '../../tls/credentials.ts'
+import { dialHost } from '../../tls/dial-host.ts'
+import { endpointText, parseEndpoint } from '../../tls/endpoint.ts'
+import { nextRunId } from '../hypervisor/run-id.ts'
+import type { HostSettings } from './host-settings.ts'
+import { registerHost } from './register-host.ts'
+
+export interface OpenHost {
+  readonly among: MoveHost
+  /** Says to the controllers that this host is there, until it is closed. */
+  register(facts: () => Promise<HostFacts>): void
+  /** Ends the calls to controllers, and all waits for them. */
+  close(): void
+}
+
+/** This host among others. */
+export function openHost(options: {
+  readonly settings: HostSettings
+  readonly credentials: Credentials
+  readonly stateFolder: string
+  /** In place of those that the settings name. */
+  readonly controller?: MoveController | undefined
+  readonly registry: Registry
+  readonly log: Logger
+}): OpenHost {
+  const { credentials, log, settings, stateFolder } = options
+  const closing = new AbortController()
+  const runIds = new SerialQueue()
+  const draining = new Draining(options.registry)
+  const client = options.controller === undefined ? controllerOf(settings, credentials) : undefined
+  const among: MoveHost = {
+    id: settings.id,
+    endpoint: endpointText(settings.advertise),
+    address: settings.listen.host,
+    identity: credentials.files,
+    controller: options.controller ?? client?.controller ?? NO_CONTROLLER,
+    dial: async (text, name, signal) => {
+      const endpoint = parseEndpoint(text)
+      if (endpoint === undefined) throw new AgentError('FAILED_PRECONDITION', `host ${name}: no endpoint`)
+      return await dialHost(endpoint, { name, credentials, signal })
+    },
+    drain: (isDraining) => draining.set(isDraining),
+    nextRunId: () => runIds.run(() => nextRunId(stateFolder, nowNs()), neverAborted),
+    closing: closing.signal,
+    settings: MOVE_SETTINGS,
+  }
+  return {
+    among,
+    register: (facts) => {
+      if (client === undefined) return
+      const { id, networks } = settings
+      const describe = async () => {
+        const { cpu, qemu } = await facts()
+        const qemuVersion = qemu.replace(/^QEMU /, '')
+        const own = { id, endpoint: among.endpoint, qemuVersion, cpu, networks: [...networks] }
+        return { ...own, cpuModels: [], sharedFolders: [], draining: await draining.get() }
+      }
+      const changed = () => draining.changed()
+      void registerHost(client, { describe, changed, log, signal: closing.signal })
+    },
+    close: () => {
+      closing.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
+      client?.close()
+    },
+  }
+}
+
+function controllerOf({ controllers }: HostSettings, credentials: Credentials) {
+  if (controllers.length === 0) return undefined
+  const { service, vms, close } = openController({ endpoints: controllers, credentials })
+  const controller: MoveController = {
+    ensureVm: (request) => service.ensureVm(request),
+    ensureMigrationTarget: (request) => vms.ensureMigrationTarget(request),
+    switchover: async (request) => void (await vms.migrationSwitchover(request)),
+    getVm: (request) => service.getVm(request),
+    listHosts: async () => (await service.listHosts({})).hosts,
+  }
+  return { controller, service, close }
+}
+
+const missing = async (): Promise<never> => {
+  throw new AgentError('FAILED_PRECONDITION', 'host.controllers: none, want one in the configuration')
+}
+
+const NO_CONTROLLER: MoveController = {
+  ...{ ensureVm: missing, ensureMigrationTarget: missing, switchover: missing },
+  ...{ getVm: missing, listHosts: missing },
+}
+
+/** In the registry: the next daemon goes on draining. */
+class Draining {
+  readonly #registry: Registry
+  #changed = Promise.withResolvers<void>()
+
+  constructor(registry: Registry) {
+    this.#registry = registry
+  }
+
+  async get(): Promise<boolean> {
+    return (await this.#registry.load('settings')).has(DRAINING)
+  }
+
+  async set(isDraining: boolean): Promise<void> {
+    const payload = isDraining ? Buffer.alloc(1) : undefined
+    await this.#registry.commit([{ table: 'settings', key: DRAINING, payload }], { frees: true })
+    this.#changed.resolve()
+    this.#changed = Promise.withResolvers<void>()
+  }
+
+  /** Resolves at the next change. */
+  changed(): Promise<void> {
+    return this.#changed.promise
+  }
+}
+
+const DRAINING = 'draining'
+
+function nowNs(): bigint {
+  return BigInt(Math.round((performance.timeOrigin + performance.now()) * 1000)) * 1000n
+}

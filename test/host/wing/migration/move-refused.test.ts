@@ -1,0 +1,178 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { HandoverDefinition, MoveRequest } from '../../../../src/gen/microvm/instance/v1/handover.ts'
+import { EnsureInstanceRequest, State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { HypervisorDefinition, type HypervisorID } from '../../../../src/gen/vm.ts'
+import { readCredentials } from '../../../../src/host/tls/credentials.ts'
+import { dialHost } from '../../../../src/host/tls/dial-host.ts'
+import { clientFor } from '../../../../src/rpc/client.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
+import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
+import { ADMIN } from '../../../support/wing/requests.ts'
+
+const TIMEOUT_MS = 120_000
+const US: HypervisorID = { vmName: 'other', namespace: 'default', podName: 'a/1', runId: 1n }
+const PROTOCOL = { qmeuBlock: { constraintTls: true, constraintHandover: 1 } }
+
+describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
+  let hosts: MovingHosts
+
+  beforeAll(async () => {
+    hosts = new MovingHosts(['a', 'b', 'c'])
+    await hosts.make('a')
+    await hosts.open('b')
+  })
+
+  afterAll(async () => {
+    await hosts.end()
+    for (const id of ['a', 'b']) expect(leftovers(hosts.host(id).machines.folder)).toEqual([])
+  })
+
+  /** The machine goes on at host a, and no other host has any. */
+  async function expectUnmoved(): Promise<void> {
+    const [a, b] = [await hosts.open('a'), await hosts.open('b')]
+    expect((await a.instances.get('web', ADMIN)).state).toBe(State.RUNNING)
+    await hosts.host('a').machines.counted('web', 10)
+    await hosts.host('a').machines.told()
+    await expect.poll(() => b.instances.list(ADMIN), { timeout: 10_000 }).toEqual([])
+  }
+
+  it('is refused with the reason of the controller, and to this very host', async () => {
+    await expect(hosts.move('a', 'nowhere')).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'target: no live migration: no host nowhere fits',
+    })
+    await expect(hosts.move('a', 'a')).rejects.toThrow('target: to_host: a is this host')
+    await expectUnmoved()
+  })
+
+  it('is told beforehand, with what keeps the machine here', async () => {
+    const dry = async (toHost: string) => (await hosts.move('a', toHost, { dryRun: true })).at(-1)?.forecast
+    expect(await dry('b')).toMatchObject({ host: 'b', obstacles: [], memoryBytes: 64n * 2n ** 20n })
+    expect(await dry('nowhere')).toMatchObject({
+      host: '',
+      obstacles: ['no live migration: no host nowhere fits'],
+    })
+    await expectUnmoved()
+  })
+
+  it.each(['target', 'handover', 'memory', 'state'])(
+    'is cancelled when its caller leaves at step %s',
+    async (at) => {
+      const left = new AbortController()
+      const { instances } = await hosts.open('a')
+      const request = { key: 'web', toHost: 'b', dryRun: false, quiesce: false, withoutAgent: false }
+      const work = async () => {
+        for await (const { step } of instances.move.migrate(request, { ...ADMIN, signal: left.signal }))
+          if (step === at) left.abort(new AgentError('CANCELLED', 'the caller has left'))
+      }
+      await expect(work()).rejects.toMatchObject({ code: 'CANCELLED' })
+      await expectUnmoved()
+    },
+  )
+
+  it('goes on here when the controller makes another one authoritative, and when the target is ended', async () => {
+    hosts.controller.before = (call) => {
+      if (call !== 'switchover') return
+      hosts.controller.before = () => {}
+      throw new AgentError('FAILED_PRECONDITION', 'another one')
+    }
+    await expect(hosts.move('a', 'b')).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    await expectUnmoved()
+    expect(new Set(hosts.controller.chain.map((each) => each.split('/')[0]))).toEqual(new Set(['a']))
+  })
+
+  it('is begun by the host alone that was agreed with, as the very run that it has named', async () => {
+    const { instances } = await hosts.open('b')
+    const target = { properties: { key: 'other' }, migrationTarget: { source: 'a' } }
+    const awaiting = await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)
+    expect(awaiting).toMatchObject({ state: State.AWAITING, awaiting: { source: 'a' } })
+    expect(awaiting.specification).toBeUndefined()
+    expect((await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)).createdMs).toBe(
+      awaiting.createdMs,
+    )
+    const { advertise } = hosts.host('b').settings
+    const connect = async (id: string) => {
+      const credentials = await readCredentials(hosts.host(id).settings)
+      return await dialHost(advertise, { name: 'b', credentials, signal: neverAborted })
+    }
+    const [a, c] = [await connect('a'), await connect('c')]
+    const start = (connection: typeof a, us: HypervisorID, protocols: object[] = [PROTOCOL]) =>
+      clientFor(HypervisorDefinition, connection).startMigration({
+        us,
+        supportedMigrationProtocol: protocols,
+      })
+    await expect(start(c, US)).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    await expect(start(a, { ...US, vmName: 'nothing' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    for (const none of [
+      [],
+      [{}],
+      [{ qmeuBlock: {} }],
+      [{ qmeuBlock: { constraintTls: true, constraintHandover: 2 } }],
+    ])
+      await expect(start(a, US, none)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect((await start(a, US)).migrationProtocol?.qmeuBlock).toMatchObject({
+      ...PROTOCOL.qmeuBlock,
+      negotiatedEndpoint: `127.0.0.1:${advertise.port}`,
+    })
+    const handover = async (connection: typeof a, messages: readonly object[]) => {
+      const call = connection.stream(HandoverDefinition.fullName, 'Move')
+      for (const message of messages)
+        await call.send(MoveRequest.encode(MoveRequest.fromPartial(message)).finish())
+      call.end()
+      for await (const _ of call.answers);
+    }
+    await expect(handover(c, [{ plan: { us: US } }])).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    await expect(handover(a, [{ plan: { us: { ...US, runId: 2n } } }])).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+    })
+    await expect(handover(a, [{ piece: Buffer.alloc(1) }])).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+    })
+    expect((await instances.get('other', ADMIN)).state).toBe(State.AWAITING)
+    // What was agreed on is for one handover, which ends with its instance.
+    await expect(handover(a, [{ plan: { us: US, version: 7 } }])).rejects.toThrow(
+      'handover: version 7, want 1',
+    )
+    await expect(instances.get('other', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    a.close()
+    c.close()
+  })
+
+  it('is cut at any message, and undone at the target', async () => {
+    const { instances } = await hosts.open('b')
+    const credentials = await readCredentials(hosts.host('a').settings)
+    const target = { properties: { key: 'other' }, migrationTarget: { source: 'a' } }
+    const plan = { us: US, version: 1, acceleration: 'tcg' }
+    const cuts = [
+      [{ plan }],
+      [{ plan }, { end: {} }],
+      [{ plan }, { content: { sizeBytes: 10n } }],
+      [{ plan }, { content: { sizeBytes: 10n } }, { piece: Buffer.alloc(11) }],
+      [{ plan }, { content: { sizeBytes: 10n } }, { piece: Buffer.alloc(0) }],
+      [{ plan }, { content: { sizeBytes: 2n ** 63n } }],
+      [{ plan }, { content: { sizeBytes: 10n, ring: {} } }],
+      [{ plan }, { content: { sizeBytes: 10n } }, { piece: Buffer.alloc(10) }],
+    ]
+    for (const messages of cuts) {
+      await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)
+      const { advertise } = hosts.host('b').settings
+      const connection = await dialHost(advertise, { name: 'b', credentials, signal: neverAborted })
+      await clientFor(HypervisorDefinition, connection).startMigration({
+        us: US,
+        supportedMigrationProtocol: [PROTOCOL],
+      })
+      const call = connection.stream(HandoverDefinition.fullName, 'Move')
+      for (const message of messages)
+        await call.send(MoveRequest.encode(MoveRequest.fromPartial(message)).finish())
+      call.end()
+      const read = async () => {
+        for await (const _ of call.answers);
+      }
+      await expect(read()).rejects.toBeInstanceOf(AgentError)
+      await expect(instances.get('other', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+      connection.close()
+    }
+  })
+})
