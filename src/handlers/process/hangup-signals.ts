@@ -6,6 +6,7 @@ import type { SignalOnHangupRequest } from '../../gen/microvm/agent/v1/introspec
 import { HangupState } from '../../gen/state/container.ts'
 import type { Os } from '../../os/os.ts'
 import { type Call, NO_CALLER } from '../../state/request.ts'
+import type { PortLinks } from '../stdio/ports/port-links.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 import type { ContainerProcess } from './process.ts'
 import { checkSignal, type SignalOs, signalProcess } from './signal-process.ts'
@@ -15,10 +16,11 @@ export interface HangupContext {
   readonly os: SignalOs & Pick<Os, 'clock'>
   readonly containers: Pick<ProcessOwners, 'get'>
   readonly log: Logger
+  readonly ports: Pick<PortLinks, 'attached' | 'standsStill'>
   readonly config: { readonly streamGraceMs: number }
 }
 
-/** How long callers have to come back after a death of the agent, which ends their gRPC connections. */
+/** How long callers have to come back after a death of the agent, which ends their gRPC connections, or after Detach. */
 const RETURN_MS = 10_000
 /** The same for a caller that was lost with its device before: it may have come back while there was no agent. */
 const LOST_RETURN_MS = 2_000
@@ -43,8 +45,9 @@ export class HangupSignals {
   /**
    * SignalOnHangup: resolves when the process has ended or a later call replaces this one. When the caller hangs up, signals
    * the process, and forgets it after its end, because no other call asks for its status. A caller that was lost with its
-   * device has `streamGraceMs` to call again. Throws INVALID_ARGUMENT for an
-   * unknown container or signal and for a first process, NOT_FOUND for an unknown process.
+   * device has `streamGraceMs` to call again, and one whose call Detach has ended as long as after a death of the agent, once
+   * the streams are attached. Throws INVALID_ARGUMENT for an unknown container or signal and for a first process,
+   * NOT_FOUND for an unknown process, UNAVAILABLE at Detach.
    */
   async wait(
     on: HangupContext,
@@ -63,13 +66,15 @@ export class HangupSignals {
       record.saveHangup(process.key, undefined)
       return
     }
-    record.saveHangup(process.key, HangupState.fromPartial({ signal: request.signal }))
+    const hangup = HangupState.fromPartial({ signal: request.signal })
+    record.saveHangup(process.key, hangup)
     const held = this.#hold(parts, execId, process)
     try {
       const over = Promise.race([process.ended, held.replaced])
       await inStep('exit', execId, () => abortable(over, signal))
       if (!held.isReplaced) record.saveHangup(process.key, undefined)
     } catch (error) {
+      if (!held.isReplaced && isDetached(error)) this.#expect(on, this.#hold(parts, execId, process), hangup)
       if (!held.isReplaced) await this.#left(on, held, request.signal, { error, wasLost })
       throw error
     } finally {
@@ -83,15 +88,20 @@ export class HangupSignals {
       for (const { key, execId, hangup } of parts.record.execs) {
         const process = parts.processes.find(execId)
         if (hangup === undefined || process?.key !== key) continue
-        const held = this.#hold(parts, execId, process)
-        void this.#goOn(on, held, hangup).catch((error: unknown) => {
-          if (process.status === undefined)
-            on.log.warn('process of a lost caller not signalled', {
-              ...{ containerId: parts.record.id, execId, error: messageOf(error) },
-            })
-        })
+        this.#expect(on, this.#hold(parts, execId, process), hangup)
       }
     }
+  }
+
+  /** Goes on without a call. */
+  #expect(on: HangupContext, held: Held, hangup: HangupState): void {
+    const { parts, execId, process } = held
+    this.#goOn(on, held, hangup).catch((error: unknown) => {
+      if (process.status === undefined)
+        on.log.warn('process of a lost caller not signalled', {
+          ...{ containerId: parts.record.id, execId, error: messageOf(error) },
+        })
+    })
   }
 
   /** The call has failed, and no other has the process. */
@@ -128,15 +138,18 @@ export class HangupSignals {
     }
   }
 
-  /** Waits until the signal is due, unless a caller comes. */
+  /** Waits until the signal is due, unless a caller comes. While the streams stand still, none can. */
   async #wait(on: HangupContext, held: Held, signal: number, ms: number): Promise<void> {
-    const { os } = on
-    if (held.isReplaced) return
-    const dueNs = os.clock.boottimeNs() + BigInt(Math.ceil(ms)) * 1_000_000n
-    saveOrLog(on, held, { signal, dueNs })
+    const { os, ports } = on
     const stop = new AbortController()
-    const elapsed = os.clock.sleep(Math.ceil(ms), stop.signal).catch(() => {})
-    await Promise.race([elapsed, held.replaced])
+    const unlessReplaced = (wait: Promise<void>) => Promise.race([wait.catch(() => {}), held.replaced])
+    do {
+      await unlessReplaced(ports.attached(stop.signal))
+      if (held.isReplaced) break
+      const dueNs = os.clock.boottimeNs() + BigInt(Math.ceil(ms)) * 1_000_000n
+      saveOrLog(on, held, { signal, dueNs })
+      await unlessReplaced(os.clock.sleep(Math.ceil(ms), stop.signal))
+    } while (ports.standsStill && !held.isReplaced)
     stop.abort()
   }
 
@@ -174,6 +187,11 @@ export class HangupSignals {
   #release({ process, isReplaced }: Held): void {
     if (!isReplaced) this.#replace.delete(process)
   }
+}
+
+/** Whether the agent has ended the call for Detach. */
+function isDetached(error: unknown): boolean {
+  return error instanceof AgentError && error.code === 'UNAVAILABLE'
 }
 
 /** The signal is sent also when its record cannot be written, as in a full state folder. */

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { cancelled, deadlineExceeded, neverAborted } from '../../../src/base/abort.ts'
+import { AgentError } from '../../../src/base/errors.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { execRequest, machineWithContainer } from '../../support/handlers/machine.ts'
@@ -202,6 +203,55 @@ describe('SignalOnHangup', () => {
       expect(first.sent()).toEqual([[1002, SIGHUP]])
     },
   )
+
+  it.each([
+    [0, 10_000],
+    [20_000, 20_000],
+  ])(
+    'waits for the caller of a detached stream from Attach on, with a grace of %i ms',
+    async (graceMs, dueMs) => {
+      const { caller, context, os, sent, waiting } = await withWaitingCall({ ms: graceMs })
+      const { ports } = context
+      caller.abort(new AgentError('UNAVAILABLE', 'Detach: the streams and their callers wait for Attach'))
+      await ports.detach()
+      await expect(waiting).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+      os.clock.advance(60_000)
+      await settled()
+      expect(sent()).toEqual([])
+      await ports.attach([])
+      await settled()
+      os.clock.advance(dueMs - 1)
+      await settled()
+      // Detached again: a caller cannot come back.
+      await ports.detach()
+      os.clock.advance(60_000)
+      await settled()
+      expect(sent()).toEqual([])
+      await ports.attach([])
+      await settled()
+      os.clock.advance(dueMs)
+      await settled()
+      expect(sent()).toEqual([[1002, SIGHUP]])
+    },
+  )
+
+  it('signals nothing when the caller comes back after Attach, or the agent dies and it comes back then', async () => {
+    const first = await withWaitingCall()
+    first.caller.abort(new AgentError('UNAVAILABLE', 'Detach: the streams and their callers wait for Attach'))
+    await first.context.ports.detach()
+    await expect(first.waiting).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await first.context.ports.attach([])
+    const again = new AbortController()
+    const second = first.wait(SIGHUP, again.signal)
+    first.os.clock.advance(60_000)
+    expect([await isPending(second), first.sent()]).toEqual([true, []])
+    again.abort(new AgentError('UNAVAILABLE', 'Detach: the streams and their callers wait for Attach'))
+    await expect(second).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    const next = await nextAgent(first)
+    const third = next.wait(15, neverAborted)
+    first.os.clock.advance(60_000)
+    expect([await isPending(third), first.sent()]).toEqual([true, []])
+  })
 
   it('forgets a process at its end that the previous agent has signalled', async () => {
     const first = await withWaitingCall()

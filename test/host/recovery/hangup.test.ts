@@ -42,7 +42,13 @@ describe.each([
   }
 
   it('go on when the caller comes back within the grace, and get the signal at its end when it does not', async () => {
-    const [kept, left] = [`kept-${framing}`, `left-${framing}`]
+    const [kept, left, detached] = [`kept-${framing}`, `left-${framing}`, `detached-${framing}`]
+    const stays = await pod.add('web', detached, STAYS)
+    const ended = await caller(detached)
+    await pod.started.lifecycle.detach({})
+    await expect(ended.waiting).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await pod.started.lifecycle.attach({})
+    const endOfDetached = stays.wait()
     const added = [await pod.add('web', kept, STAYS, { terminal: true }), await pod.add('web', left, STAYS)]
     const ends = added.map((each) => each.wait())
     const callers = [await caller(kept), await caller(left)]
@@ -53,6 +59,7 @@ describe.each([
     const again = await caller(kept)
     expect(await ends[1]).toBe(128 + SIGHUP)
     expect(performance.now() - lostMs).toBeGreaterThanOrEqual(GRACE_MS)
+    expect(await endOfDetached).toBe(128 + SIGHUP)
     const { processes } = await pod.started.introspection.listProcesses({ containerId: 'web' })
     expect(processes.find(({ execId }) => execId === kept)?.exitStatus).toBeUndefined()
     again.hangUp()

@@ -66,6 +66,15 @@ export class PortLinks {
     throw new AgentError('UNAVAILABLE', 'ports: the streams wait for Attach', { fault: 'caller' })
   }
 
+  get standsStill(): boolean {
+    return this.#standsStill
+  }
+
+  /** Resolves once no stream stands still. Throws the reason of `signal` when that fires first. */
+  async attached(signal: AbortSignal): Promise<void> {
+    while (this.#standsStill) await this.#changes.next(signal)
+  }
+
   /**
    * Returns undefined for a stream that has no port of which anything is known. One that is begun while the others stand
    * still, by a call from before, stands still too.

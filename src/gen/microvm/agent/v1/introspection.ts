@@ -6976,9 +6976,9 @@ export const IntrospectionDefinition = {
     /**
      * Waits for the end of a process, and sends it the signal if the caller hangs up before: a caller that is killed cannot
      * do that itself. A further call for the process takes the place of this one, which is then answered; with the signal 0
-     * it does nothing else. A death of the agent ends the call, and no signal is sent to a process whose caller calls the
-     * next agent in time; that one sends it otherwise, twice if the first agent died as it sent it. The policy checks it as
-     * SignalProcess is checked.
+     * it does nothing else. A death of the agent ends the call, and so does Detach. No signal is sent to a process whose
+     * caller calls again in time, of the next agent, or once the streams are attached; otherwise it is sent then, twice if
+     * the agent died as it sent it. The policy checks it as SignalProcess is checked.
      */
     signalOnHangup: {
       name: "SignalOnHangup",
