@@ -4,7 +4,6 @@ import { type Layer, type RemoveSnapshotRequest, State } from '../../../gen/micr
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 import type { Job } from '../../qemu/qmp/commands.ts'
-import { jobDone, jobOf } from '../../qemu/qmp/jobs.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
@@ -120,7 +119,7 @@ async function resumeMerge(instance: MachineInstance, step: StepRecord): Promise
   const { machine } = instance.context
   const { id, phase, isRunning } = wordsOf(step)
   const layer = instance.record.layers.find((each) => each.id === id)
-  const job = machine === undefined ? undefined : await jobOf(machine.qmp, jobName(id), instance.ending)
+  const job = machine === undefined ? undefined : await jobOf(machine.qmp, id, instance.ending)
   if (machine === undefined || job === undefined || layer === undefined) {
     if (layer === undefined)
       await instance.recorded.note({ drop: [step], kind: 'snapshot', text: `layer ${id} was merged` })
@@ -184,7 +183,7 @@ async function follow(instance: MachineInstance, qmp: QmpClient, { layer, step }
   const { id } = layer
   let stillUs = 0
   try {
-    const job = await jobDone(qmp, jobName(id), instance.ending)
+    const job = await jobDone(qmp, id, instance.ending)
     if (job.status === 'ready') stillUs = await pivot(instance, qmp, { layer, step })
     else {
       throwFailure(layer, job)
@@ -220,7 +219,7 @@ async function pivot(instance: MachineInstance, qmp: QmpClient, { layer, step }:
   await recorded.commit({ add: [next], kind: 'snapshot', text: `layer ${id} is merged`, frees: true })
   return await whileStill(instance, isWritten, async () => {
     await qmp.execute('job-complete', { id: jobName(id) }, instance.ending)
-    const job = await jobDone(qmp, jobName(id), instance.ending, ['concluded'])
+    const job = await jobDone(qmp, id, instance.ending, ['concluded'])
     throwFailure(layer, job)
     await markMerged(instance, id)
   })
@@ -288,11 +287,39 @@ function jobName(id: number): string {
   return `merge-${id}`
 }
 
+async function jobOf(qmp: QmpClient, id: number, signal: AbortSignal): Promise<Job | undefined> {
+  const jobs = await qmp.execute('query-jobs', {}, signal)
+  return jobs.find((job) => job.id === jobName(id))
+}
+
+/** Between two questions for a job, when no event tells of it. */
+const ASK_MS = 1000
+
+async function jobDone(
+  qmp: QmpClient,
+  id: number,
+  signal: AbortSignal,
+  wanted: readonly string[] = ['ready', 'concluded'],
+): Promise<Job> {
+  for (;;) {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(ASK_MS)])
+    const event = qmp.event(
+      ({ name, data }) => name === 'JOB_STATUS_CHANGE' && data.id === jobName(id),
+      limit,
+    )
+    event.catch(() => {})
+    const job = await jobOf(qmp, id, signal)
+    if (job === undefined) throw new AgentError('INTERNAL', 'QEMU has no such job any more')
+    if (wanted.includes(job.status)) return job
+    await event.catch(() => signal.throwIfAborted())
+  }
+}
+
 /** What was written below is not lost: the layer still has it, too. */
 async function cancel(qmp: QmpClient, id: number): Promise<void> {
   const limit = AbortSignal.timeout(CANCEL_MS)
   await qmp.execute('job-cancel', { id: jobName(id) }, limit).catch(() => {})
-  await jobDone(qmp, jobName(id), limit, ['concluded']).catch(() => {})
+  await jobDone(qmp, id, limit, ['concluded']).catch(() => {})
   await qmp.execute('job-dismiss', { id: jobName(id) }, limit).catch(() => {})
 }
 
