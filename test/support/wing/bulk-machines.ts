@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, readlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { neverAborted } from '../../../src/base/abort.ts'
 import type { HolderClient } from '../../../src/host/instance/holder/holder-client.ts'
@@ -20,12 +20,16 @@ export interface BulkMachine extends BulkQemu {
   /** The file of the disk. */
   readonly path: string
   readonly disk: BulkDisk
+  /** How many sockets QEMU has before anything is moved. */
+  readonly sockets: number
   log(): string
 }
 
 interface MachinePlan {
   readonly memoryMib?: number
   readonly diskMib?: number
+  /** Is called with the folder of the disk's file before that is made. */
+  readonly makeRoom?: (folder: string) => void
   /** Waits for the state of another one. */
   readonly isIncoming?: true
   readonly does?: Parameters<typeof tinyGuest>[1]
@@ -33,16 +37,22 @@ interface MachinePlan {
 
 /** A QEMU of machine pc with one IDE disk, in the walls that an instance's has. It runs unless it waits for another's state. */
 export async function startBulkMachine(
-  holders: TestHolders,
-  { memoryMib = 64, diskMib = 16, does = 'numbers', isIncoming }: MachinePlan = {},
+  holders: Pick<TestHolders, 'newFolder' | 'start'>,
+  { memoryMib = 64, diskMib = 16, does = 'numbers', isIncoming, makeRoom = () => {} }: MachinePlan = {},
 ): Promise<BulkMachine> {
   const folder = holders.newFolder()
   const uid = FIRST_UID + Number(folder.split('/').at(-1))
   await makeFolders(folder, uid)
   const files = join(folder, 'files')
   mkdirSync(files, { mode: 0o700 })
+  makeRoom(files)
   const path = join(files, 'disk')
-  writeFileSync(path, '')
+  // What follows the numbers of a source is not empty, so that it is copied.
+  const rest = Buffer.alloc(isIncoming ? 0 : (diskMib - NUMBERS.sectors / 2048) * MIB, 'rest')
+  writeFileSync(
+    path,
+    Buffer.concat([Buffer.alloc(rest.length === 0 ? 0 : (NUMBERS.sectors / 2048) * MIB), rest]),
+  )
   truncateSync(path, diskMib * MIB)
   const opener = new StartOpener()
   const qmp = { fd: opener.listener(QEMU.socket), listens: true } as const
@@ -70,8 +80,15 @@ export async function startBulkMachine(
   const disk = { key: 'disk', node: 'name-disk', sizeBytes: diskMib * MIB, sync: 'full' } as const
   return {
     ...{ folder, holder, pid, path, disk, qmp: client, isWalled: true, signal: neverAborted },
+    sockets: socketsOf(pid),
     log: () => readFileSync(join(folder, `${QEMU.child}.log`), 'utf8'),
   }
+}
+
+/** How many sockets a process has open. */
+export function socketsOf(pid: number): number {
+  const folder = `/proc/${pid}/fd`
+  return readdirSync(folder).filter((fd) => readlinkSync(join(folder, fd)).startsWith('socket:')).length
 }
 
 /** The last number that the guest has written. */

@@ -111,6 +111,7 @@ async function setUp({ qmp, signal }: BulkQemu, hasTls: boolean): Promise<void> 
   const capabilities = [
     { capability: 'events', state: true },
     { capability: 'late-block-activate', state: true },
+    { capability: 'return-path', state: true },
   ]
   await qmp.execute('migrate-set-capabilities', { capabilities }, signal)
   if (!hasTls) return

@@ -1,8 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../../base/errors.ts'
-import { jobDone, jobOf } from '../../qemu/qmp/jobs.ts'
 import { type BulkDisk, type BulkQemu, NAMES } from './bulk.ts'
-import { beginMirror, checkJob, finishMirror, stopMirror } from './mirror-job.ts'
+import { beginMirror, checkMirror, finishMirror, mirrorDone, mirrorOf, stopMirror } from './mirror-job.ts'
 import type { Watch } from './watch.ts'
 
 const LOOK_MS = 50
@@ -42,8 +41,9 @@ export async function copyToStep(mirrors: Mirrors): Promise<void> {
 /** Ends mirrors that write to both. The guest stands still. */
 export async function finishMirrors({ qemu, disks, watch }: Mirrors): Promise<void> {
   for (const [index, { key }] of disks.entries()) {
-    watch.mirrorEnds(index)
+    watch.mirrorEnds(index, key)
     await finishMirror(qemu, index, key)
+    watch.mirrorHasEnded(index)
   }
 }
 
@@ -58,10 +58,9 @@ async function begin(mirrors: Mirrors, index: number, mode: 'background' | 'writ
 async function catchUp({ qemu, disks }: Mirrors, index: number): Promise<boolean> {
   const { key, sizeBytes } = diskAt(disks, index)
   for (;;) {
-    const job = checkJob(key, await jobOf(qemu.qmp, NAMES.disk(index), qemu.signal))
-    const copied = job['current-progress']
-    if (job.status === 'ready' || job['total-progress'] - copied <= REST_BYTES) return true
-    if (copied > MOST_TIMES * sizeBytes + REST_BYTES) return false
+    const job = checkMirror(key, await mirrorOf(qemu, NAMES.disk(index)))
+    if (job.status === 'ready' || job.len - job.offset <= REST_BYTES) return true
+    if (job.offset > MOST_TIMES * sizeBytes + REST_BYTES) return false
     await delay(LOOK_MS, undefined, { signal: qemu.signal })
   }
 }
@@ -89,12 +88,15 @@ async function switchMode(
 ): Promise<boolean> {
   const disk = diskAt(disks, index)
   const limit = AbortSignal.any([qemu.signal, late])
-  const job = await jobDone(qemu.qmp, NAMES.disk(index), limit).catch((error) => {
-    if (qemu.signal.aborted || !late.aborted) throw error
-  })
-  if (job === undefined) return false
-  checkJob(disk.key, job)
-  watch.mirrorEnds(index)
+  const isReady = await mirrorDone({ ...qemu, signal: limit }, { index, key: disk.key }, ['ready']).then(
+    () => true,
+    (error) => {
+      if (error instanceof AgentError || qemu.signal.aborted) throw error
+      return false
+    },
+  )
+  if (!isReady) return false
+  watch.mirrorEnds(index, disk.key)
   await finishMirror(qemu, index, disk.key)
   await beginMirror(qemu, { index, disk, mode: 'write-blocking', speed: 0, sync: 'none' })
   watch.mirrorBegins(index, disk.key)
@@ -103,10 +105,10 @@ async function switchMode(
 
 async function beginAnew(mirrors: Mirrors, index: number): Promise<void> {
   const { qemu, disks, watch } = mirrors
-  watch.mirrorEnds(index)
+  watch.mirrorHasEnded(index)
   await stopMirror(qemu, NAMES.disk(index))
   await begin(mirrors, index, 'write-blocking')
-  checkJob(diskAt(disks, index).key, await jobDone(qemu.qmp, NAMES.disk(index), qemu.signal))
+  await mirrorDone(qemu, { index, key: diskAt(disks, index).key }, ['ready'])
 }
 
 function diskAt(disks: readonly BulkDisk[], index: number): BulkDisk {

@@ -43,7 +43,7 @@ export interface Outgoing {
   sendMemory(): Promise<void>
   /** Ends the mirrors: the disks are the same, and the source writes no more. */
   endDisks(): Promise<void>
-  /** Sends the rest. QEMU is in the state `postmigrate` then. */
+  /** Sends the rest, and waits until the target has all. QEMU is in the state `postmigrate` then. */
   endMemory(): Promise<void>
   /** Resolves when one of the wires or mirrors has failed, also between two calls; never rejects. */
   readonly failed: Promise<AgentError>
@@ -143,6 +143,8 @@ async function setUp(
   const isOn = {
     events: true,
     'pause-before-switchover': true,
+    // QEMU has not completed before the target has all.
+    'return-path': true,
     'x-ignore-shared': false,
     'auto-converge': throttlePercent > 0,
   }

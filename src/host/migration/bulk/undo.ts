@@ -40,10 +40,28 @@ async function cancelMemory({ qmp, signal }: BulkQemu): Promise<void> {
   while (!(await isOver())) await delay(LOOK_MS, undefined, { signal: limit })
 }
 
+/** The guest stands still meanwhile, as {@link stopMirror} wants it. QEMU waits for no target that does not answer. */
 async function cancelMirrors({ qmp, signal }: BulkQemu): Promise<void> {
-  const jobs = await qmp.execute('query-jobs', {}, signal)
-  for (const { id } of jobs) if (IS_DISK.test(id)) await stopMirror({ qmp, signal }, id)
+  const mirrors = (await qmp.execute('query-block-jobs', {}, signal)).filter(({ device }) =>
+    IS_DISK.test(device),
+  )
+  if (mirrors.length > 0) {
+    for (const { device } of mirrors) await yank({ qmp, signal }, device)
+    const { running } = await qmp.execute('query-status', {}, signal)
+    if (running) await qmp.execute('stop', {}, signal)
+    try {
+      for (const { device } of mirrors) await stopMirror({ qmp, signal }, device)
+    } finally {
+      if (running) await qmp.execute('cont', {}, signal)
+    }
+  }
   await removeTargets({ qmp, signal })
+}
+
+/** Ends the connection of a disk's node. QEMU refuses that for a node whose connection has ended. */
+async function yank({ qmp, signal }: Pick<BulkQemu, 'qmp' | 'signal'>, node: string): Promise<void> {
+  const instances = [{ type: 'block-node', 'node-name': node } as const]
+  await qmp.execute('yank', { instances }, signal).catch(() => signal.throwIfAborted())
 }
 
 /** Removes the nodes of the exports, which no mirror uses any more. */
@@ -72,7 +90,7 @@ async function closeGiven({ qmp, signal }: BulkQemu): Promise<void> {
 async function setBack({ qmp, signal }: BulkQemu): Promise<void> {
   const { status } = await qmp.execute('query-status', {}, signal)
   if (status === 'inmigrate') return
-  const capabilities = ['pause-before-switchover', 'late-block-activate', 'auto-converge'].map(
+  const capabilities = ['pause-before-switchover', 'late-block-activate', 'auto-converge', 'return-path'].map(
     (capability) => ({ capability, state: false }),
   )
   await qmp.execute('migrate-set-capabilities', { capabilities }, signal)

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Job, MigrationInfo } from '../../qemu/qmp/commands.ts'
+import type { BlockJob, MigrationInfo } from '../../qemu/qmp/commands.ts'
 import { type BulkProgress, type BulkQemu, type MemoryProgress, NAMES } from './bulk.ts'
 import { migrationError } from './channel-wait.ts'
-import { checkJob } from './mirror-job.ts'
+import { checkMirror } from './mirror-job.ts'
 import type { BulkSettings } from './settings.ts'
 
 const LOOK_MS = 200
@@ -22,8 +22,8 @@ export class Watch {
   readonly #parts: WatchParts
   readonly #failure = Promise.withResolvers<AgentError>()
   readonly #over = new AbortController()
-  /** The keys of the disks whose mirrors are to run, by their indices. */
-  readonly #mirrors = new Map<number, string>()
+  /** The disks whose mirrors are to run, or to end in time, by their indices. */
+  readonly #mirrors = new Map<number, { readonly key: string; readonly isEnding: boolean }>()
   /** When the guest's memory was begun to be sent; undefined while it is not. */
   #memorySince: number | undefined
   #moved = { at: performance.now(), what: '' }
@@ -47,10 +47,16 @@ export class Watch {
   }
 
   mirrorBegins(index: number, key: string): void {
-    this.#mirrors.set(index, key)
+    this.#mirrors.set(index, { key, isEnding: false })
   }
 
-  mirrorEnds(index: number): void {
+  /** The mirror has to be gone before a wire may have carried nothing for too long. */
+  mirrorEnds(index: number, key: string): void {
+    this.#moved = { at: performance.now(), what: '' }
+    this.#mirrors.set(index, { key, isEnding: true })
+  }
+
+  mirrorHasEnded(index: number): void {
     this.#mirrors.delete(index)
   }
 
@@ -90,13 +96,12 @@ export class Watch {
 
   async #check(): Promise<void> {
     const { qmp, signal } = this.#parts.qemu
-    const jobs = this.#mirrors.size === 0 ? [] : await qmp.execute('query-jobs', {}, signal)
-    const mirrors = [...this.#mirrors].map(([index, key]) =>
-      checkJob(
-        key,
-        jobs.find(({ id }) => id === NAMES.disk(index)),
-      ),
-    )
+    const jobs = this.#mirrors.size === 0 ? [] : await qmp.execute('query-block-jobs', {}, signal)
+    const mirrors = [...this.#mirrors].flatMap(([index, { key, isEnding }]) => {
+      const job = jobs.find(({ device }) => device === NAMES.disk(index))
+      if (isEnding && job === undefined) return []
+      return [{ ...checkMirror(key, isEnding || job?.status !== 'concluded' ? job : undefined), isEnding }]
+    })
     const info = this.#memorySince === undefined ? undefined : await qmp.execute('query-migrate', {}, signal)
     if (this.#memorySince !== undefined && info !== undefined) this.#checkMemory(info, this.#memorySince)
     this.#tell(mirrors, info)
@@ -116,21 +121,20 @@ export class Watch {
     )
   }
 
-  #tell(mirrors: readonly Job[], info: MigrationInfo | undefined): void {
+  #tell(mirrors: readonly BlockJob[], info: MigrationInfo | undefined): void {
     const { onProgress } = this.#parts
-    const sum = (name: 'current-progress' | 'total-progress') =>
-      mirrors.reduce((bytes, job) => bytes + job[name], 0)
+    const sum = (name: 'offset' | 'len') => mirrors.reduce((bytes, job) => bytes + job[name], 0)
     if (info === undefined && mirrors.length > 0)
-      onProgress({ disks: { copiedBytes: sum('current-progress'), totalBytes: sum('total-progress') } })
+      onProgress({ disks: { copiedBytes: sum('offset'), totalBytes: sum('len') } })
     if (info?.ram !== undefined) onProgress({ memory: progressOf(info) })
   }
 
-  #checkMoving(mirrors: readonly Job[], info: MigrationInfo | undefined): void {
+  #checkMoving(mirrors: readonly Mirror[], info: MigrationInfo | undefined): void {
     const { stallMs } = this.#parts.settings
-    const isBehind = mirrors.some((job) => job['current-progress'] < job['total-progress'])
+    const isBehind = mirrors.some((job) => job.isEnding || job.offset < job.len)
     const isSending = info !== undefined && info.status !== 'pre-switchover' && info.status !== 'completed'
     const what = JSON.stringify([
-      mirrors.map((job) => [job['current-progress'], job['total-progress'], job.status]),
+      mirrors.map((job) => [job.offset, job.len, job.status]),
       [info?.status, info?.ram?.transferred],
     ])
     const now = performance.now()
@@ -140,6 +144,8 @@ export class Watch {
     throw new AgentError('UNAVAILABLE', `${where}: the wire has carried nothing for ${stallMs} ms`)
   }
 }
+
+type Mirror = BlockJob & { readonly isEnding: boolean }
 
 function progressOf(info: MigrationInfo): MemoryProgress {
   const { ram } = info

@@ -90,6 +90,10 @@ export interface QmpCommands {
     args: { readonly capabilities: readonly { readonly capability: string; readonly state: boolean }[] }
     result: Record<never, never>
   }
+  'query-migrate-capabilities': {
+    args: Record<never, never>
+    result: readonly { readonly capability: string; readonly state: boolean }[]
+  }
   'migrate-set-parameters': {
     args: Readonly<Record<string, string | number | boolean>>
     result: Record<never, never>
@@ -166,15 +170,20 @@ interface CommitOptions {
 export interface Job {
   readonly id: string
   readonly status: string
-  /** Of a copy in bytes; both grow with what is written meanwhile. */
-  readonly 'current-progress': number
-  readonly 'total-progress': number
   readonly error?: string
 }
 
-interface BlockJob {
+export interface BlockJob {
+  /** The id of the job. */
   readonly device: string
   readonly type: string
+  readonly status: string
+  /** Bytes that were copied, and that are to be; both grow with what is written meanwhile. */
+  readonly offset: number
+  readonly len: number
+  /** Other than `ok` for a job that stands still since an error. */
+  readonly 'io-status': 'ok' | 'failed' | 'nospace'
+  readonly error?: string
 }
 
 interface MirrorOptions {
@@ -188,6 +197,8 @@ interface MirrorOptions {
   readonly 'filter-node-name': string
   /** Bytes per second; 0 is no limit. */
   readonly speed: number
+  readonly 'on-source-error': 'stop'
+  readonly 'on-target-error': 'stop'
   readonly 'auto-dismiss': false
 }
 

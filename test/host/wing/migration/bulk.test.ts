@@ -2,38 +2,37 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
+import type { BulkProgress } from '../../../../src/host/migration/bulk/bulk.ts'
 import { openIncoming } from '../../../../src/host/migration/bulk/incoming.ts'
 import { openOutgoing } from '../../../../src/host/migration/bulk/outgoing.ts'
 import { bulkSettings } from '../../../../src/host/migration/bulk/settings.ts'
 import { TestHolders } from '../../../support/host/test-holder.ts'
-import { checkNumbers, lastNumber, startBulkMachine } from '../../../support/wing/bulk-machines.ts'
-import { makeAuthority } from '../secrets/nbd-server.ts'
+import {
+  type BulkMachine,
+  checkNumbers,
+  lastNumber,
+  startBulkMachine,
+} from '../../../support/wing/bulk-machines.ts'
+import { checkGoesOn, openSource, SOURCE_STEPS, startTarget } from '../../../support/wing/bulk-moves.ts'
 
 const holders = new TestHolders()
-const authority = makeAuthority('hosts')
-for (const id of ['a', 'b', 'c'])
-  authority.sign(id, [`subjectAltName=DNS:${id}`, 'extendedKeyUsage=serverAuth,clientAuth'])
 
-const identityOf = (id: string) => ({
-  ca: authority.ca,
-  cert: join(authority.folder, `${id}.pem`),
-  key: join(authority.folder, `${id}.key`),
-})
+/** The guest of a target runs, and goes on from the source's last number. */
+async function checkArrived(target: BulkMachine): Promise<void> {
+  const before = await checkNumbers(target)
+  expect(before).toBeGreaterThan(0)
+  await target.qmp.execute('cont', {}, neverAborted)
+  await expect.poll(() => lastNumber(target)).toBeGreaterThan(before)
+  await target.qmp.execute('stop', {}, neverAborted)
+  await checkNumbers(target)
+}
 
 describe('the bulk of a move', () => {
-  it('carries disk and memory of a guest that writes both all the time', async () => {
-    const [source, target] = [
-      await startBulkMachine(holders),
-      await startBulkMachine(holders, { isIncoming: true }),
-    ]
-    const incoming = await openIncoming(target, {
-      disks: [target.disk],
-      listen: { host: '127.0.0.1', tls: { identity: identityOf('b'), peer: 'a' } },
-    })
-    const outgoing = await openOutgoing(source, {
-      ...{ disks: [source.disk], endpoints: incoming, settings: bulkSettings() },
-      ...{ tls: { identity: identityOf('a'), peer: 'b' }, wasRunning: true, signal: neverAborted },
-    })
+  it('carries disk and memory of a guest that writes both all the time, over TLS', async () => {
+    const source = await startBulkMachine(holders)
+    const { incoming, target } = await startTarget(holders)
+    const told: BulkProgress[] = []
+    const outgoing = await openSource(source, incoming, { onProgress: (each) => told.push(each) })
     await outgoing.copyDisks()
     await outgoing.sendMemory()
     await outgoing.endDisks()
@@ -42,11 +41,55 @@ describe('the bulk of a move', () => {
     await incoming.arrived
     await incoming.endDisks()
     outgoing.finish()
-    const before = await checkNumbers(target)
-    expect(before).toBeGreaterThan(0)
-    await target.qmp.execute('cont', {}, neverAborted)
-    await expect.poll(() => lastNumber(target), { timeout: 10_000 }).toBeGreaterThan(before)
-    await target.qmp.execute('stop', {}, neverAborted)
-    await checkNumbers(target)
+    expect(await source.qmp.execute('query-status', {}, neverAborted)).toMatchObject({
+      status: 'postmigrate',
+    })
+    await checkArrived(target)
+    expect(told.some((each) => 'memory' in each && each.memory.totalBytes > 64 * 2 ** 20)).toBe(true)
+  })
+
+  it('takes unix sockets without certificates on one machine, and no TCP without any', async () => {
+    const source = await startBulkMachine(holders)
+    const target = await startBulkMachine(holders, { isIncoming: true })
+    const incoming = await openIncoming(target, { disks: [target.disk], listen: { folder: source.folder } })
+    const options = {
+      disks: [source.disk],
+      settings: bulkSettings(),
+      tls: undefined,
+      wasRunning: true,
+      signal: neverAborted,
+    }
+    const tcp = { host: '127.0.0.1', port: 1 }
+    await expect(
+      openOutgoing(source, { ...options, endpoints: { disks: tcp, memory: tcp } }),
+    ).rejects.toMatchObject({
+      ...{ code: 'FAILED_PRECONDITION', message: '127.0.0.1:1: TCP without certificates' },
+    })
+    const outgoing = await openOutgoing(source, { ...options, endpoints: incoming })
+    for (const step of SOURCE_STEPS) await outgoing[step]()
+    await incoming.arrived
+    await incoming.endDisks()
+    outgoing.finish()
+    await checkArrived(target)
+  })
+
+  it('refuses disks of other sizes on either side, and leaves nothing', async () => {
+    const source = await startBulkMachine(holders)
+    const [smaller, larger] = [{ diskMib: 15 }, { diskMib: 17 }]
+    for (const { diskMib } of [smaller, larger])
+      await expect(startTarget(holders, { diskMib, disks: [source.disk] })).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: `disk disk: has ${diskMib * 2 ** 20} bytes, want ${16 * 2 ** 20}`,
+      })
+    const { incoming, target } = await startTarget(holders, smaller)
+    const disks = [target.disk]
+    const wrong = openOutgoing(source, {
+      ...{ disks, endpoints: incoming, settings: bulkSettings(), tls: undefined },
+      ...{ wasRunning: true, signal: neverAborted },
+    })
+    await expect(wrong).rejects.toMatchObject({ code: 'FAILED_PRECONDITION', message: /^disk disk: has/ })
+    await checkGoesOn(source)
+    await incoming.close()
+    expect(readFileSync(join(target.folder, 'qemu.log'), 'utf8')).toBe('')
   })
 })
