@@ -42,6 +42,7 @@ const PATHS = [
   'host/host-service',
   'host/initial-image',
   'host/snapshots',
+  'host/bulk-move',
   'host/warm-start',
   'host/console-calls',
 ]
