@@ -3778,11 +3778,6 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 7,
    "name": "generation_id",
    "property": "generationId"
-  },
-  {
-   "number": 8,
-   "name": "boot_id",
-   "property": "bootId"
   }
  ],
  "microvm.instance.v1.MoveFile": [
@@ -3878,6 +3873,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 7,
    "name": "id",
    "property": "id"
+  },
+  {
+   "number": 8,
+   "name": "boot_id",
+   "property": "bootId"
   }
  ],
  "microvm.instance.v1.MoveStream": [

@@ -42,6 +42,7 @@ import type { StepContext } from './machine/steps.ts'
 import type { Uids } from './machine/uids.ts'
 import type { Moves } from './moves.ts'
 import { moveCalls } from './moving/move-calls.ts'
+import { MovedAway, movedAway } from './moving/moved-away.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
@@ -316,8 +317,12 @@ class HostInstances implements Instances {
   }
 
   async *attach(request: AttachRequest, caller: Caller): AsyncGenerator<AttachResponse> {
-    const instance = await this.#takenIn(request.key, caller)
-    yield* attach(instance, request, caller.signal)
+    try {
+      yield* attach(await this.#takenIn(request.key, caller), request, caller.signal)
+    } catch (error) {
+      if (!(error instanceof MovedAway)) throw error
+      yield { offset: request.offset, data: new Uint8Array(0), moved: error.moved }
+    }
   }
 
   async streams(key: string, caller: Caller): Promise<readonly Stream[]> {
@@ -362,6 +367,8 @@ class HostInstances implements Instances {
 
   /** The same, for calls that are not changes. */
   async #takenIn(key: string, caller: Caller): Promise<MachineInstance> {
+    if (!this.#instances.has(specKey(key)))
+      throw (await movedAway(this.#parts.registry, specKey(key), caller)) ?? notFound(key)
     const instance = this.#get(key, caller)
     const adoption = this.#adoptions.get(instance)
     if (adoption !== undefined) {

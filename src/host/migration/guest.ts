@@ -41,10 +41,13 @@ export async function detach(
 /** Ends those who came after {@link detach}, those of a guest without an agent, and those of the console: the machine was saved. */
 export function endCallers(
   instance: MachineInstance,
-  text = 'the machine was saved: once it is resumed, want Attach again from the offset, and another console',
+  reason:
+    | string
+    | AgentError = 'the machine was saved: once it is resumed, want Attach again from the offset, and another console',
 ): void {
-  instance.beginBoot(text)
-  instance.console?.end(new AgentError('ABORTED', `instance ${instance.key}: ${text}`))
+  instance.beginBoot(reason)
+  const text = `instance ${instance.key}: ${typeof reason === 'string' ? reason : ''}`
+  instance.console?.end(typeof reason === 'string' ? new AgentError('ABORTED', text) : reason)
 }
 
 const DRAIN_MS = 10_000

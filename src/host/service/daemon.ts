@@ -8,6 +8,7 @@ import type { MovesHost } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
+import type { AtStep } from '../migration/faults.ts'
 import type { HostFacts } from '../migration/manifest.ts'
 import type { MoveController, MoveHost } from '../migration/move/move-host.ts'
 import type { Templates } from '../migration/templates.ts'
@@ -36,6 +37,8 @@ export interface DaemonOptions {
   readonly only?: OnlyMachine | undefined
   /** In place of those that the configuration names. */
   readonly controller?: MoveController | undefined
+  /** Called before each step of a move; tests let it fail there. */
+  readonly atStep?: AtStep | undefined
   readonly log: Logger
 }
 
@@ -191,7 +194,7 @@ async function openInstances(
       ? undefined
       : (host) => {
           moves = host
-          return openMigration({ ...host, among })
+          return openMigration({ ...host, among }, options.atStep)
         },
   })
   if (moves === undefined) return { instances }

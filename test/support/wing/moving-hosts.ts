@@ -13,6 +13,7 @@ import {
   type Specification,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Caller } from '../../../src/host/instance/instances.ts'
+import type { AtStep } from '../../../src/host/migration/faults.ts'
 import { type Daemon, startDaemon } from '../../../src/host/service/daemon.ts'
 import { endpointText } from '../../../src/host/tls/endpoint.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
@@ -28,6 +29,8 @@ export interface MovingHost {
   /** Reads what its machines tell. */
   readonly machines: CountingMachines
   daemon: Daemon | undefined
+  /** Called before each step of a move. */
+  atStep: AtStep
 }
 
 /** Hosts of one authority and one controller, which reach the same disks. */
@@ -45,7 +48,7 @@ export class MovingHosts {
     for (const id of ids) {
       const settings = hostOf(this.authority, id)
       const machines = new CountingMachines(temporaryFolder(), join(this.disks, 'images'))
-      const host: MovingHost = { id, settings, machines, daemon: undefined }
+      const host: MovingHost = { id, settings, machines, daemon: undefined, atStep: async () => {} }
       this.#hosts.set(id, host)
       this.controller.hosts.set(id, {
         endpoint: endpointText(settings.listen),
@@ -70,6 +73,7 @@ export class MovingHosts {
       ...{ stateFolder: host.machines.folder, mock: false, acceleration: 'tcg', log: this.log },
       configuration: { tenants: [], host: host.settings },
       controller: this.controller,
+      atStep: (operation, step) => host.atStep(operation, step),
     })
     return host.daemon
   }

@@ -14,7 +14,7 @@ interface StandInHost {
 export class StandInController implements MoveController {
   readonly hosts = new Map<string, StandInHost>()
   readonly vms = new Map<string, Vm>()
-  /** By whom VMs were run, in order: pod name and run id. */
+  /** The hypervisors that have run VMs, in order: pod name and run id. */
   readonly chain: string[] = []
   /** Called before each call; throws for one that is to fail. */
   before: (call: keyof MoveController) => void = () => {}

@@ -279,13 +279,13 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** The same for a machine whose memory is kept with a snapshot, and that goes on; without `agent` once it does. */
   memory: { isKept: true, make: async () => {}, undo: async () => {} },
   /**
-   * The same for a machine on its way to another host: after the ports, `handed` from the end of the handover on, or `moved`; then, of
-   * a source that takes the machine back, the run id that it had before.
+   * The same for a machine on its way to another host. After the ports: `handed` from the end of the handover on, or `moved`, and the
+   * run id that a source had before it takes the machine back.
    */
   move: { isKept: true, make: async () => {}, undo: async () => {} },
   /**
-   * A machine on its way here: words are an empty one, an encoded HypervisorID of the source in base64, `handed` once this host may
-   * have become authoritative, and an encoded MoveEnd in base64.
+   * A machine on its way here: words are an empty one, and the source, an encoded HypervisorID in base64. Then `handed` once this host
+   * may have become authoritative, or `own` once it has; and an encoded MoveEnd in base64.
    */
   incoming: { isKept: true, make: async (_, { bring }) => await bring?.(), undo: async () => {} },
   /** A device that was unplugged for a while: words are its key, and an encoded PlugRequest in base64. */

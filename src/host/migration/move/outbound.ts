@@ -51,10 +51,14 @@ export class OutboundMove {
   #connection: GrpcConnection | undefined
   #call: StreamCall | undefined
   #answers: AsyncGenerator<MoveResponse, void> | undefined
+  #next: Promise<IteratorResult<MoveResponse, void>> | undefined
+  /** Fires when the target answers no more: QEMU may wait for it then. */
+  readonly #lost = new AbortController()
   #bulk: Outgoing | undefined
 
   constructor(parts: Parts) {
     this.#parts = parts
+    parts.host.closing.addEventListener('abort', this.#onClosing, { once: true })
   }
 
   /** Where the machine goes. */
@@ -64,7 +68,7 @@ export class OutboundMove {
 
   get #signal(): AbortSignal {
     const { host, how, saving } = this.#parts
-    return AbortSignal.any([how.signal, saving.instance.ending, host.closing])
+    return AbortSignal.any([how.signal, saving.instance.ending, host.closing, this.#lost.signal])
   }
 
   /** Asks the controller. Throws FAILED_PRECONDITION with its reason when the machine cannot move. */
@@ -108,10 +112,11 @@ export class OutboundMove {
     if (connection === undefined) throw new AgentError('INTERNAL', 'no connection to the target')
     this.#call = connection.stream(HandoverDefinition.fullName, HandoverDefinition.methods.move.name)
     this.#answers = decoded(this.#call)
+    this.#awaitNext()
     const files = await this.#files()
     const { acceleration, cpu, qemu } = saving.host
-    const { bootId, generationId } = record
-    const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId, bootId }
+    const { generationId } = record
+    const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
     await this.#send(MoveRequest.fromPartial({ plan }))
     await sendContent((message) => this.#send(message), this.#envelope())
     const { ready } = await this.#answer(host.settings.readyMs)
@@ -174,7 +179,7 @@ export class OutboundMove {
     }))
     const times = { stoppedMs: BigInt(stoppedMs), detachedMs: BigInt(detachedMs) }
     const plug = Buffer.from(unplugged, 'base64')
-    const end = { running, hasAgent, unplugged: plug, streams, ...times, id }
+    const end = { running, hasAgent, unplugged: plug, streams, ...times, id, bootId: known.record.bootId }
     await this.#send(MoveRequest.fromPartial({ end }))
     this.#call?.end()
     await this.#outgoing.endMemory()
@@ -196,8 +201,11 @@ export class OutboundMove {
     )
   }
 
+  readonly #onClosing = () => this.close()
+
   /** Cuts the connection to the target, which undoes all then unless the machine was handed over. */
   close(): void {
+    this.#parts.host.closing.removeEventListener('abort', this.#onClosing)
     this.#call?.cancel()
     this.#connection?.close()
     // A target whose handover has begun ends with that.
@@ -223,6 +231,13 @@ export class OutboundMove {
     }
   }
 
+  /** Takes back what QEMU has of the move, and lets the guest go on as it was. */
+  async endBulk(): Promise<void> {
+    const bulk = this.#bulk
+    this.#bulk = undefined
+    await bulk?.close()
+  }
+
   get #outgoing(): Outgoing {
     if (this.#bulk !== undefined) return this.#bulk
     throw new AgentError('INTERNAL', 'the target is not ready')
@@ -235,11 +250,25 @@ export class OutboundMove {
   async #answer(ms: number): Promise<MoveResponse> {
     const { clock } = this.#parts.saving.instance.context
     const late = () => new AgentError('DEADLINE_EXCEEDED', `host ${this.#target.host}: no answer in ${ms} ms`)
-    const next = this.#answers?.next() ?? Promise.reject(new AgentError('INTERNAL', 'no handover'))
+    const next = this.#next ?? Promise.reject(new AgentError('INTERNAL', 'no handover'))
     const { instance } = this.#parts.saving
     const answer = await abortable(withTimeout(clock, ms, next, late), instance.ending)
-    if (answer.done !== true) return answer.value
-    throw new AgentError('UNAVAILABLE', `host ${this.#target.host}: has ended the handover`)
+    if (answer.done === true) throw this.#ended()
+    this.#awaitNext()
+    return answer.value
+  }
+
+  #awaitNext(): void {
+    const next = this.#answers?.next()
+    this.#next = next
+    next?.then(
+      ({ done }) => done === true && this.#lost.abort(this.#ended()),
+      (error) => this.#lost.abort(error),
+    )
+  }
+
+  #ended(): AgentError {
+    return new AgentError('UNAVAILABLE', `host ${this.#target.host}: has ended the handover`)
   }
 
   #envelope(): Uint8Array {

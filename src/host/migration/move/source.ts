@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { messageOf } from '../../../base/errors.ts'
 import { type MigrateInstanceRequest, type Moved, State } from '../../../gen/microvm/instance/v1/instance.ts'
-import { MovedRecord, type StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../gen/vm.ts'
 import { hasAgentWay } from '../../instance/connect-agent.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
+import { movedRow } from '../../instance/moving/moved-away.ts'
 import { Moving } from '../../instance/streams.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
@@ -96,7 +97,7 @@ function stepsOf(
     { name: 'target', make: () => outbound.findTarget() },
     { name: 'negotiate', make: () => outbound.negotiate() },
     { name: 'handover', make: () => outbound.begin() },
-    { name: 'disks', make: () => outbound.copyDisks(), undo: BULK.undo },
+    { name: 'disks', make: () => outbound.copyDisks(), undo: () => outbound.endBulk() },
     SAVING.quiesce,
     {
       ...SAVING.detach,
@@ -106,7 +107,7 @@ function stepsOf(
       },
     },
     SAVING.unplug,
-    { ...BULK, make: () => outbound.sendMemory() },
+    { ...BULK, make: () => outbound.sendMemory(), undo: () => outbound.endBulk() },
     { name: 'state', make: () => outbound.sendState() },
   ]
   return steps.map((step) => ({
@@ -156,7 +157,7 @@ async function handOver(
     const isOurs = await takeBack(instance, { host, us })
     if (isOurs) {
       told(undefined)
-      await goOnHere(saving, messageOf(error))
+      await goOnHere(saving, outbound, messageOf(error))
       throw refused(`the machine was not moved: ${messageOf(error)}`)
     }
   }
@@ -171,24 +172,18 @@ async function handOver(
 async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved) => void): Promise<void> {
   const { recorded, record } = instance
   const { key = '', tenant = '' } = record.properties ?? {}
-  const payload = MovedRecord.encode({ key, tenant, moved }).finish()
   const step = presentStep(instance)
   await recorded.commit({
     ...(step && { add: [withWords(step, MOVED)] }),
-    rows: [{ table: 'settings', key: movedRow(key), payload }],
+    rows: [movedRow({ key, tenant, moved })],
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
   })
   told(moved)
-  endCallers(instance, `the machine runs on host ${moved.host}`)
+  endCallers(instance, new Moving(instance.key, Promise.resolve(moved)))
   await instance
     .finishRemoval()
     .catch((error) => instance.context.log.error('moved machine not removed', { error: messageOf(error) }))
-}
-
-/** The row of what a machine that has moved has left. */
-function movedRow(key: string): string {
-  return `moved/${key}`
 }
 
 /** Becomes another run, in place of the one that has handed its machine over. Resolves with whether the machine is to go on here. */
@@ -207,9 +202,9 @@ async function takeBack(
   return await becomeAuthoritative({ ...asked, givesUp: false })
 }
 
-async function goOnHere(saving: Saving, reason: string): Promise<void> {
+async function goOnHere(saving: Saving, outbound: Outbound, reason: string): Promise<void> {
   const { instance } = saving
-  await BULK.undo(saving)
+  await outbound.endBulk()
   await attachAgain(saving)
   const drop = [instance.recorded.step('move', [''])]
   await instance.recorded.note({ drop, kind: 'state', text: `the machine was not moved: ${reason}` })

@@ -11,13 +11,14 @@ import {
   StreamRecord,
 } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorID } from '../../../gen/vm.ts'
-import { plug } from '../../instance/devices/plug.ts'
+import { plug, settlePlugs } from '../../instance/devices/plug.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
 import { writeRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
+import { settleStreams } from '../../instance/streams.ts'
 import { type Incoming, openIncoming } from '../bulk/incoming.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
@@ -37,8 +38,9 @@ export interface ArrivalParts {
 
 type Send = Parameters<Arrival['take']>[1]
 
-/** Once this host may have become authoritative; see the table of steps. */
-const HANDED = 'handed'
+/** Which word of the step has how far the move is: once this host may have become authoritative, and once it has. */
+const PHASE = 2
+const [HANDED, OWN] = ['handed', 'own']
 
 const SOURCE = 'the source'
 
@@ -63,20 +65,26 @@ export async function arrive(
       text: `a machine of ${them.podName} is on its way here`,
     })
     const arrival = new IncomingMachine(instance, { ...parts, them, reader, send, signal })
-    await instance.start({ isNew: true, desired: State.PAUSED, saved: arrival.start() })
+    await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
   } catch (error) {
-    await forget(instance)
+    await leave(instance, messageOf(error))
     throw error
   }
   await finish(instance, parts, send)
 }
 
-/** What a failed start has not forgotten by itself. */
-async function forget(instance: MachineInstance): Promise<void> {
-  const { context, isForgotten, recorded } = instance
-  const gone = isForgotten ? recorded.forget([]) : instance.finishRemoval()
+/** Forgets an instance whose machine has not come; one that this host is to run stays, stopped. */
+async function leave(instance: MachineInstance, reason: string): Promise<void> {
+  const { context, recorded } = instance
+  const step = incomingStep(instance)
+  const isOwn = step?.words[PHASE] === OWN
+  const gone = isOwn
+    ? recorded.note({ set: { ...ARRIVED, reason }, drop: [step], kind: 'state', text: reason })
+    : instance.finishRemoval()
   await gone.catch((error) => context.log.warn('target of a move not removed', { error: messageOf(error) }))
 }
+
+const ARRIVED = { awaiting: undefined, target: undefined }
 
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
 async function checkPlan(plan: MovePlan, facts: HostFacts): Promise<void> {
@@ -93,7 +101,7 @@ async function checkPlan(plan: MovePlan, facts: HostFacts): Promise<void> {
 
 async function recordOf(
   { record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
-  { bootId, generationId }: MovePlan,
+  { generationId }: MovePlan,
   envelope: Uint8Array,
 ): Promise<InstanceRecord> {
   const { replaceComponents = {} } = target ?? {}
@@ -101,7 +109,7 @@ async function recordOf(
   const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
   await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
   const own = { instanceId, properties, runId, target, uid, createdMs, cid: 0 }
-  return { ...record, ...own, bootId, generationId, operations: [], resets: [] }
+  return { ...record, ...own, generationId, operations: [], resets: [] }
 }
 
 interface IncomingParts extends ArrivalParts {
@@ -178,8 +186,17 @@ class IncomingMachine {
     const signal = AbortSignal.any([instance.ending, host.closing])
     if (!(await becomeAuthoritative({ us, them, givesUp: true, host, log: context.log, signal })))
       throw refused('another host runs the machine')
+    await noteOwn(instance)
     await letRun(instance, end, atStep)
   }
+}
+
+/** This host runs the machine from here on, whatever happens. */
+async function noteOwn({ recorded }: MachineInstance): Promise<void> {
+  const step = recorded.steps.find((each) => each.step === 'incoming')
+  if (step === undefined) return
+  const words = step.words.map((word, index) => (index === PHASE ? OWN : word))
+  await recorded.commit({ add: [{ ...step, words }], kind: 'state', text: 'this host runs the machine' })
 }
 
 /** Fires when memory cannot arrive any more. */
@@ -253,7 +270,7 @@ async function commitArrival(instance: MachineInstance): Promise<void> {
     seed: randomBytes(64),
   })
   const current = end.running ? State.RUNNING : State.PAUSED
-  const set = { awaiting: undefined, target: undefined }
+  const set = { ...ARRIVED, bootId: end.bootId }
   await commitResume(instance, end.hasAgent ? request : undefined, undefined, current, set)
 }
 
@@ -267,25 +284,51 @@ export async function settleArrival(
   step: StepRecord,
   host: MoveHost | undefined,
 ): Promise<boolean> {
-  const { context } = instance
-  const [, source = '', phase] = step.words
-  if (phase !== HANDED || context.machine === undefined) {
+  const { context, recorded } = instance
+  const { [PHASE]: phase = '' } = step.words
+  if (phase !== HANDED && phase !== OWN) {
     await instance.finishRemoval()
     return true
   }
+  if (phase === HANDED && !(await isOwnNow(instance, step, host))) {
+    await instance.finishRemoval()
+    return true
+  }
+  if (context.machine === undefined) {
+    const text = 'the machine has ended as it came here'
+    await recorded.commit({ set: { ...ARRIVED, current: State.RUNNING }, drop: [step], kind: 'state', text })
+    return false
+  }
+  await noteOwn(instance)
+  const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
+  if (!running) await letRunAgain(instance, endOf(step))
+  await commitArrival(instance)
+  return false
+}
+
+async function isOwnNow(
+  instance: MachineInstance,
+  { words: [, source = ''] }: StepRecord,
+  host: MoveHost | undefined,
+): Promise<boolean> {
   if (host === undefined)
     throw refused('a machine is on its way here, and this daemon is no host: want [host]')
   const them = HypervisorID.decode(Buffer.from(source, 'base64'))
   const us = hypervisorOf(instance, host)
   const signal = AbortSignal.any([instance.ending, host.closing])
-  if (!(await becomeAuthoritative({ us, them, givesUp: true, host, log: context.log, signal }))) {
-    await instance.finishRemoval()
-    return true
+  return await becomeAuthoritative({ us, them, givesUp: true, host, log: instance.context.log, signal })
+}
+
+/** What another daemon has begun of it is done already. */
+async function letRunAgain(instance: MachineInstance, end: MoveEnd): Promise<void> {
+  await settlePlugs(instance)
+  await settleStreams(instance)
+  if (end.unplugged.length > 0) {
+    const request = PlugRequest.decode(end.unplugged)
+    const isThere = instance.record.specification?.devices[request.deviceKey] !== undefined
+    if (!isThere) await plug(instance, { ...request, key: instance.key }, instance.plugParts)
   }
-  const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
-  if (!running) await letRun(instance, endOf(step), async () => {})
-  await commitArrival(instance)
-  return false
+  if (end.running) await instance.machine().qmp.execute('cont', {}, instance.ending)
 }
 
 function textOf(endpoint: Incoming['memory']): string {

@@ -18,8 +18,21 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     for (const id of ['a', 'b']) expect(leftovers(hosts.host(id).machines.folder)).toEqual([])
   })
 
+  /** What a caller is told who is attached to the console: where the machine has gone, and how far its bytes had come. */
+  async function attachedTo(id: string, offset = 0n) {
+    let position = offset
+    const { instances } = await hosts.open(id)
+    for await (const answer of instances.attach({ key: 'web', port: 0, offset }, ADMIN)) {
+      expect(answer.offset).toBe(position)
+      position += BigInt(answer.data.length)
+      if (answer.moved !== undefined) return { moved: answer.moved, position }
+    }
+    return { moved: undefined, position }
+  }
+
   it('goes on with its memory and its console where it stopped, there and back', async () => {
     const made = await hosts.make('a')
+    const told = attachedTo('a')
     const answers = await hosts.move('a', 'b')
     expect(answers.map(({ step }) => step)).toEqual([
       ...['target', 'negotiate', 'handover', 'disks', 'memory', 'state', 'continue', 'switchover', ''],
@@ -28,6 +41,13 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     expect(answers.at(-1)?.moved).toMatchObject({ host: 'b', endpoint, operation: { kind: 'arrival' } })
     const [a, b] = [await hosts.open('a'), await hosts.open('b')]
     expect(a.instances.list(ADMIN)).toEqual([])
+    await expect(a.instances.get('web', ADMIN)).rejects.toMatchObject({
+      code: 'NOT_FOUND',
+      message: `instance web: not found: its machine runs on host b at ${endpoint}`,
+    })
+    const { moved, position } = await told
+    expect(moved).toMatchObject({ host: 'b', endpoint })
+    expect((await attachedTo('a', position)).moved).toMatchObject({ host: 'b', endpoint })
     const there = await b.instances.get('web', ADMIN)
     expect(there).toMatchObject({
       state: State.RUNNING,
@@ -37,7 +57,7 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     await hosts.host('b').machines.counted('web', 50)
     const first = await hosts.host('b').machines.told()
     expect(first.first).toBe(0n)
-    expect(first.end).toBeGreaterThan(50n)
+    expect(first.end).toBeGreaterThan(position)
 
     await hosts.move('b', 'a')
     await hosts.host('a').machines.counted('web', 50)

@@ -42,7 +42,6 @@ export interface MovePlan {
   /** What the guest was booted from, which has to be the same there. */
   files: MoveFile[];
   generationId: string;
-  bootId: string;
 }
 
 export interface MoveFile {
@@ -84,6 +83,7 @@ export interface MoveEnd {
   detachedMs: bigint;
   /** Names this move to the guest's agent. */
   id: string;
+  bootId: string;
 }
 
 export interface MoveStream {
@@ -216,7 +216,7 @@ export const MoveRequest: MessageFns<MoveRequest> = {
 };
 
 function createBaseMovePlan(): MovePlan {
-  return { version: 0, us: undefined, qemu: "", acceleration: "", cpu: "", files: [], generationId: "", bootId: "" };
+  return { version: 0, us: undefined, qemu: "", acceleration: "", cpu: "", files: [], generationId: "" };
 }
 
 export const MovePlan: MessageFns<MovePlan> = {
@@ -241,9 +241,6 @@ export const MovePlan: MessageFns<MovePlan> = {
     }
     if (message.generationId !== "") {
       writer.uint32(58).string(message.generationId);
-    }
-    if (message.bootId !== "") {
-      writer.uint32(66).string(message.bootId);
     }
     return writer;
   },
@@ -317,14 +314,6 @@ export const MovePlan: MessageFns<MovePlan> = {
             message.generationId = reader.string();
             continue;
           }
-          case 8: {
-            if (tag !== 66) {
-              break;
-            }
-
-            message.bootId = reader.string();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -349,7 +338,6 @@ export const MovePlan: MessageFns<MovePlan> = {
     message.cpu = object.cpu ?? "";
     message.files = object.files?.map((e) => MoveFile.fromPartial(e)) || [];
     message.generationId = object.generationId ?? "";
-    message.bootId = object.bootId ?? "";
     return message;
   },
 };
@@ -621,6 +609,7 @@ function createBaseMoveEnd(): MoveEnd {
     stoppedMs: 0n,
     detachedMs: 0n,
     id: "",
+    bootId: "",
   };
 }
 
@@ -652,6 +641,9 @@ export const MoveEnd: MessageFns<MoveEnd> = {
     }
     if (message.id !== "") {
       writer.uint32(58).string(message.id);
+    }
+    if (message.bootId !== "") {
+      writer.uint32(66).string(message.bootId);
     }
     return writer;
   },
@@ -725,6 +717,14 @@ export const MoveEnd: MessageFns<MoveEnd> = {
             message.id = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.bootId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -751,6 +751,7 @@ export const MoveEnd: MessageFns<MoveEnd> = {
       ? BigInt(object.detachedMs)
       : 0n;
     message.id = object.id ?? "";
+    message.bootId = object.bootId ?? "";
     return message;
   },
 };
