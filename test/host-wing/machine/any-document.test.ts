@@ -2,6 +2,7 @@ import { Ajv } from 'ajv'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
+import { checkHardware } from '../../../src/host/machine/check-hardware.ts'
 import { documentSchema, readDocument, readMachine } from '../../../src/host/machine/document/document.ts'
 import { expand } from '../../../src/host/machine/expand.ts'
 import { FEATURES } from '../../../src/host/machine/features/table.ts'
@@ -52,6 +53,7 @@ function expectSound(machine: Machine): void {
   // An equal expansion has it at the same place.
   if (more !== undefined) expect(JSON.stringify(withPlugsOf(machine, more))).toBe(JSON.stringify(more))
   expect(readMachine(JSON.parse(JSON.stringify(machine)))).toEqual(machine)
+  for (const each of [machine, more]) if (each !== undefined) checkHardware(each)
 }
 
 describe('any document', () => {

@@ -14,6 +14,7 @@ import { type Manifest, readManifest, writeManifest } from '../../../src/host/mi
 import { factsOf } from '../../../src/host/migration/memory-file.ts'
 import { saveInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { readState } from '../../../src/host/migration/state-file.ts'
+import { expanded } from '../../support/host-wing/expansion.ts'
 import { ADMIN, file } from '../../support/wing/requests.ts'
 import { SuspendedWing } from '../../support/wing/suspended-wing.ts'
 
@@ -79,6 +80,18 @@ const document = (change: Partial<DocumentRecord>): Change => ({
   record: () => ({ document: DocumentRecord.fromPartial({ given: 'kind: VM\nspec: {}', ...change }) }),
 })
 
+/** A record of a document whose machine is changed. */
+const machine = ({
+  devices,
+  smbios = {},
+}: {
+  readonly devices?: object
+  readonly smbios?: object
+}): Change => {
+  const made = expanded({ memory: 64 })
+  return document({ saved: JSON.stringify({ ...made, smbios, devices: { ...made.devices, ...devices } }) })
+}
+
 const stream = { port: 1024, container: 'c', exec: '', stream: 'stdin', isLive: false }
 
 const CASES: readonly (readonly [string, Change, string])[] = [
@@ -126,6 +139,31 @@ const CASES: readonly (readonly [string, Change, string])[] = [
     'unplugged: want a vsock device of vhost-device-vsock',
   ],
   ['no machine of its document', document({ saved: '{}' }), 'saved machine: '],
+  [
+    'a device that no document has',
+    machine({ devices: { root: { kind: 'disk', model: 'vfio-pci', properties: {} } } }),
+    'saved machine: devices.root.model: "vfio-pci": no document has it as disk',
+  ],
+  [
+    'a device of another kind',
+    machine({ devices: { root: { kind: 'passthrough', model: 'virtio-blk', properties: {} } } }),
+    'saved machine: devices.root.kind: "passthrough": no document has it',
+  ],
+  [
+    'a property that names a file',
+    machine({ devices: { lan: { kind: 'nic', model: 'e1000', properties: { romfile: '/etc/shadow' } } } }),
+    'saved machine: devices.lan.properties.romfile: no document gives it to e1000',
+  ],
+  [
+    'an option behind a name',
+    machine({
+      devices: {
+        item: { kind: 'firmware-item', model: 'fw_cfg', properties: { name: 'opt/a,file=/etc/shadow' } },
+      },
+    }),
+    'saved machine: devices.item.properties.name: ',
+  ],
+  ['a table of the firmware', machine({ smbios: { file: '/etc/shadow' } }), 'saved machine: smbios.file: '],
 ]
 
 describe('what is replaced of a saved machine', () => {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { type Configurations, Stability } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { checkHardware } from '../../machine/check-hardware.ts'
 import { type Document, parseDocument, readMachine } from '../../machine/document/document.ts'
 import { API_VERSION, type Machine } from '../../machine/machine.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
@@ -33,10 +34,19 @@ export function machinesOf({ document }: Recorded): Machines | undefined {
 
 /** Throws for what no call could have made. What is behind the machines is looked up by the tenant's rules at each start. */
 export function checkRecorded(document: DocumentRecord): void {
-  machinesOf({ document })
+  for (const [name, machine] of Object.entries(machinesOf({ document }) ?? {}))
+    if (machine !== undefined) checkRecordedMachine(name, machine)
   const { at, domain } = parseDocument(document.given)
   if (domain !== undefined && !document.isPrivileged)
     throw new AgentError('PERMISSION_DENIED', `${at}.domain: only for the administrator`)
+}
+
+function checkRecordedMachine(name: string, machine: Machine): void {
+  try {
+    checkHardware(machine)
+  } catch (error) {
+    throw new AgentError('FAILED_PRECONDITION', `${name} machine: ${messageOf(error)}`, { cause: error })
+  }
 }
 
 /** The machine that runs and what this host puts behind it. Throws FAILED_PRECONDITION when none runs. */
