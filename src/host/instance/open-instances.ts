@@ -290,14 +290,14 @@ class HostInstances implements Instances {
 
   async replaceBackend({ key, ...replaced }: ReplaceBackendRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(key, caller)
-    return await this.#change(instance, caller, () => replaceBackend(instance, replaced))
+    return await this.#change(instance, caller, () => replaceBackend(instance, replaced, caller))
   }
 
   async plug(request: PlugRequest, caller: Caller): Promise<Instance> {
     const instance = this.#get(request.key, caller)
     const deviceKey = specKey(request.deviceKey)
     return await this.#change(instance, caller, () =>
-      plug(instance, { ...request, deviceKey }, instance.plugParts),
+      plug(instance, { ...request, deviceKey }, instance.plugParts, caller),
     )
   }
 

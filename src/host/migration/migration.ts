@@ -5,13 +5,14 @@ import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { type SavedInit, type SavedMachine, State } from '../../gen/microvm/instance/v1/instance.ts'
+import { statusOf } from '../../rpc/status.ts'
 import { settleReplugs } from '../instance/devices/replug.ts'
+import { asRecorded } from '../instance/documents/hidden-files.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Holders } from '../instance/machine/steps.ts'
 import type { Moves } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { Timeline } from '../instance/record/timeline.ts'
-import { asRecorded } from '../instance/snapshots/snapshot-calls.ts'
 import { type CloneParts, openClone } from './clone.ts'
 import type { AtStep } from './faults.ts'
 import { type Keepers, openKeepers } from './keepers.ts'
@@ -248,7 +249,8 @@ function movesOfPassing(
 function withoutStore(path: string): (error: unknown) => never {
   return (error) => {
     if (path === '' || !(error instanceof AgentError)) throw error
-    throw new AgentError(error.code, error.message.replaceAll(path, ''), { cause: error })
+    // Its causes, which an answer has too, are in the text.
+    throw new AgentError(error.code, statusOf(error).message.replaceAll(path, ''))
   }
 }
 

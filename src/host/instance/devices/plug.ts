@@ -15,6 +15,7 @@ import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type NetworkDisk, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
 import { machinesOf, runningSpec } from '../documents/document-record.ts'
+import { recordedText, toldTo } from '../documents/hidden-files.ts'
 import {
   backendsBehind,
   type PlannedDevice,
@@ -25,6 +26,7 @@ import {
   withPresent,
 } from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
+import type { Caller } from '../instances.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
 import { makeSteps, undoSteps } from '../machine/steps.ts'
@@ -46,18 +48,28 @@ export async function plug(
   instance: MachineInstance,
   request: PlugRequest,
   { chooseCid, machines, starting }: PlugParts,
+  caller: Pick<Caller, 'tenant'> = { tenant: undefined },
 ): Promise<void> {
-  const { recorded, context } = instance
-  const { deviceKey } = request
+  const { recorded } = instance
   const isOfDocument = recorded.record.document !== undefined
   if (isOfDocument) instance.machine()
   if (isOfDocument && request.features === undefined)
     throw new AgentError('INVALID_ARGUMENT', 'device: the instance was made of a document, want features')
-  const planned =
-    request.features === undefined
-      ? await plannedDevice(instance, request, chooseCid)
-      : await plannedFeatures(instance, request, machines)
+  const planned = await (request.features === undefined
+    ? plannedDevice(instance, request, chooseCid)
+    : plannedFeatures(instance, request, machines)
+  ).catch(toldTo(caller, instance))
   if (planned === undefined) return
+  const told = toldTo(caller, instance, planned.planned)
+  await plugPlanned(instance, request.deviceKey, { planned, starting }).catch(told)
+}
+
+async function plugPlanned(
+  instance: MachineInstance,
+  deviceKey: string,
+  { planned, starting }: Pick<PlugParts, 'starting'> & { readonly planned: PlannedDevice },
+): Promise<void> {
+  const { recorded, context } = instance
   const { backend, set, done, specification } = planned
   const own = specification.backends[backend]
   if (own !== undefined) {
@@ -85,7 +97,7 @@ export async function plug(
       set: withoutPresent(recorded.record, [deviceKey]),
       drop: [step, ...undone],
       kind: 'device',
-      text: `${text} was not plugged in: ${messageOf(error)}`,
+      text: `${text} was not plugged in: ${recordedText(error, instance, planned.planned)}`,
       frees: true,
     })
     throw error

@@ -13,9 +13,11 @@ import { checkCanBeKept } from '../../spec/check-spec.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningSpec } from '../documents/document-record.ts'
+import { recordedText, toldTo } from '../documents/hidden-files.ts'
 import { runningParts } from '../documents/plug-features.ts'
 import { plannedSource, type ReplacedSource, withReplaced } from '../documents/replace-source.ts'
 import type { MachineInstance } from '../instance.ts'
+import type { Caller } from '../instances.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
 import { makeSteps, type PlannedStep, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
@@ -45,11 +47,25 @@ interface PlannedBackend {
 export async function replaceBackend(
   instance: MachineInstance,
   request: Omit<ReplaceBackendRequest, 'key'>,
+  caller: Pick<Caller, 'tenant'>,
+): Promise<void> {
+  const key = specKey(request.backendKey)
+  const planned = await plannedBackend(instance, { ...request, backendKey: key }).catch(
+    toldTo(caller, instance),
+  )
+  if (planned === undefined) return
+  const { before, set } = planned
+  await replacePlanned(instance, key, planned).catch(
+    toldTo(caller, instance, { specification: before, ...set }),
+  )
+}
+
+async function replacePlanned(
+  instance: MachineInstance,
+  key: string,
+  planned: PlannedBackend,
 ): Promise<void> {
   const { recorded, context } = instance
-  const key = specKey(request.backendKey)
-  const planned = await plannedBackend(instance, { ...request, backendKey: key })
-  if (planned === undefined) return
   const { after, before, set, source } = planned
   const [present, backend] = [before.backends[key], after.backends[key]]
   const next = backend === undefined ? {} : { [key]: backend }
@@ -77,7 +93,7 @@ export async function replaceBackend(
   } catch (failure) {
     const error = instance.explain(failure, backend?.file?.path)
     const undone = await undoSteps(context, added)
-    const reason = messageOf(error)
+    const reason = recordedText(error, instance, set)
     await recorded.note({ drop: [step, ...undone], kind: 'backend', text: `backend ${key} stays: ${reason}` })
     throw error
   }

@@ -1,8 +1,8 @@
 import { stat } from 'node:fs/promises'
 import { AgentError } from '../../../base/errors.ts'
 import type { Snapshot, SnapshotRequest } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { describeInstance } from '../describe-instance.ts'
+import { areFilesHidden, toldTo } from '../documents/hidden-files.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
 import type { Moves } from '../moves.ts'
@@ -50,9 +50,7 @@ export function snapshotCalls(
     return await instance.change(async () => {
       await settleLayers(instance)
       await refuseUnknown(instance)
-      return await work(instance).catch((error) => {
-        throw areFilesHidden(instance.record, caller) ? withoutPaths(error, instance) : error
-      })
+      return await work(instance).catch(toldTo(caller, instance))
     }, caller.signal)
   }
   return {
@@ -111,11 +109,6 @@ export function snapshotCalls(
   }
 }
 
-/** What a document's names are on this host, its tenant need not know. */
-function areFilesHidden({ document }: Readonly<InstanceRecord>, { tenant }: Pick<Caller, 'tenant'>): boolean {
-  return document !== undefined && tenant !== undefined
-}
-
 async function answerOf(
   { context }: MachineInstance,
   snapshot: Snapshot,
@@ -124,23 +117,3 @@ async function answerOf(
   const memoryBytes = snapshot.memory ? await usedByMemory(context.folder, snapshot.name) : 0n
   return { ...snapshot, memoryBytes, ...(isHidden && { specification: undefined }) }
 }
-
-/** Rethrows an error without what the instance's own tenant need not know, who reads it in the record, too. */
-export function asRecorded(instance: MachineInstance): (error: unknown) => never {
-  return (error) => {
-    const tenant = instance.record.properties?.tenant || undefined
-    throw areFilesHidden(instance.record, { tenant }) ? withoutPaths(error, instance) : error
-  }
-}
-
-function withoutPaths(error: unknown, { context, record }: MachineInstance): unknown {
-  if (!(error instanceof AgentError)) return error
-  const files = Object.values(record.specification?.backends ?? {}).flatMap(({ file }) => file?.path || [])
-  const paths = [...files, ...record.layers.map(({ base }) => base), context.folder]
-  // A path may begin another one.
-  const longestFirst = paths.toSorted((a, b) => b.length - a.length)
-  const text = longestFirst.reduce((left, path) => left.replaceAll(path, HIDDEN), error.message)
-  return new AgentError(error.code, text, { cause: error })
-}
-
-const HIDDEN = 'a file of the host'

@@ -38,7 +38,7 @@ function grant(...others: readonly string[]): void {
     `[volumes.${name}]\npath = "${join(files, name)}"\n${more}${owner(name)}`
   const network = (name: string, what: string) => `[networks.${name}]\n${what}\n${owner(name)}`
   const entries = [
-    ...['root', 'data', 'small', 'ledger'].map((name) => volume(name)),
+    ...['root', 'data', 'small', 'ledger', 'gone'].map((name) => volume(name)),
     volume('fast', 'limits = { iops = 1000 }\n'),
     volume('image', 'format = "qcow2"\n'),
     volume('install', 'read_only = true\n'),
@@ -244,6 +244,27 @@ it('refuses by its field what cannot take its place, and stays as it was', async
   await change(Change.KILL)
   expect(namesOf(await replace('disk0-backend', 'image'))).toEqual(['image', '', ''])
   expect(filesOf(await change(Change.RUN))).toEqual(['data', 'image'])
+})
+
+it('tells its tenant of no path of the host, in answers and events', async () => {
+  await ensure(FEATURES)
+  await change(Change.RUN)
+  const plug = ({ instances }: typeof anne) =>
+    instances.plug({ key, deviceKey: 'more', features: 'storage: [{ source: gone }]' })
+  for (const call of [(to: typeof anne) => replace('disk0-backend', 'small', to), plug]) {
+    const [hidden, whole] = await Promise.all([anne, admin].map((to) => call(to).then(String, String)))
+    expect(hidden).toMatch(/a file of the host/)
+    expect(hidden).not.toContain(files)
+    expect(whole).toContain(files)
+  }
+  const seen = await microvm(['events', '--socket', join(state, 'tenants', 'anne.sock')])
+  const texts = seen.stdout.split('\n').filter((line) => / (?:stays|was not plugged in): /.test(line))
+  expect(texts.filter((text) => text.includes('a file of the host'))).toHaveLength(2)
+  expect(texts.join()).not.toContain(files)
+  const resumed = { properties: { key: 'other' }, saved: { name: 'nothing' } }
+  await expect(anne.instances.ensureInstance(resumed)).rejects.toMatchObject({
+    message: 'nothing: no saved machine',
+  })
 })
 
 it('refuses passt behind a card at a bridge while it runs', async () => {
