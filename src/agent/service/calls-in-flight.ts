@@ -1,5 +1,6 @@
 import type { StatusCodeName } from '../../base/errors.ts'
 import { type Distribution, Histogram } from '../../base/histogram.ts'
+import { type Linked, LinkedList } from '../../base/linked-list.ts'
 import type { LogFields, Logger, LogLevel } from '../../base/log.ts'
 import type { StepName, StepRecorder } from '../../base/step.ts'
 import { truncate } from '../../base/truncate.ts'
@@ -83,7 +84,7 @@ const HOOK_OUTPUT = /, stdout: .*?, stderr: .*?(?= \(hook #[^()]*\)$|$)/s
 export class CallsInFlight {
   readonly figures: CallFigures
   readonly #dependencies: CallsContext
-  readonly #open = new Set<OpenCall>()
+  readonly #open = new LinkedList<OpenCall>()
   /** Failed calls by (method, ids, error), oldest first. */
   readonly #failed = new Map<string, FailedCall>()
   #watched = 0
@@ -150,7 +151,7 @@ export class CallsInFlight {
   }
 
   #ended(call: OpenCall): void {
-    this.#open.delete(call)
+    this.#open.remove(call)
     if (!call.isWatched) return
     this.#watched -= 1
     // An idle agent has no timer. Between calls in quick succession it stays, because a new timer costs too much.
@@ -223,7 +224,9 @@ interface BegunCall {
   readonly onEnd: () => void
 }
 
-export class OpenCall implements CallInFlight, StepRecorder {
+export class OpenCall implements CallInFlight, Linked<OpenCall>, StepRecorder {
+  earlier: OpenCall | undefined
+  later: OpenCall | undefined
   readonly rpc: string
   readonly incoming: IncomingCall
   readonly startedMs: number
