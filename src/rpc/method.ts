@@ -43,7 +43,12 @@ export interface Encoded {
 }
 
 export type Outcome =
-  | ({ readonly ok: true; readonly delivered?: (written: boolean) => void } & Encoded)
+  | ({
+      readonly ok: true
+      readonly delivered?: (written: boolean) => void
+      /** Metadata after the answer, by lower-case names; only gRPC sends it. */
+      readonly trailers?: Readonly<Record<string, string>>
+    } & Encoded)
   | { readonly ok: false; readonly code: StatusCodeName; readonly message: string }
 
 /** A unary method; never rejects. The framing calls `delivered` once: whether a live connection took the whole answer. */

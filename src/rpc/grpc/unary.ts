@@ -1,4 +1,4 @@
-import type { Server, ServerWritableStream } from '@grpc/grpc-js'
+import { Metadata, type Server, type ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { bytesOf } from '../../base/stored-bytes.ts'
@@ -48,7 +48,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn, wasLost }: C
       call.write(wholeOf(outcome), (error?: Error | null) => {
         written = error === undefined || error === null
       })
-      call.end()
+      call.end(outcome.trailers && trailersOf(outcome.trailers))
     } else {
       call.emit('error', { code: StatusCode[outcome.code], details: detailsOf(outcome.message) })
     }
@@ -101,6 +101,15 @@ function timeoutMsOf(deadlineMs: number): number | undefined {
 
 /** Clients refuse more than 8 KiB of headers. */
 const MAX_DETAILS_BYTES = 6 * 1024
+
+function trailersOf(trailers: Readonly<Record<string, string>>): Metadata {
+  const metadata = new Metadata()
+  for (const [name, text] of Object.entries(trailers)) {
+    // A header has no other characters.
+    metadata.set(name, detailsOf(text).replace(/[^ -~]+/g, encodeURI))
+  }
+  return metadata
+}
 
 /** Truncates the text to fit a header, in which grpc-js sends it percent-encoded. */
 function detailsOf(message: string): string {
