@@ -1954,10 +1954,10 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "oneof": "request_union"
   },
   {
-   "number": 2,
-   "name": "cancel_request",
-   "property": "cancelRequest",
-   "message": "etcdserverpb.WatchCancelRequest",
+   "number": 3,
+   "name": "progress_request",
+   "property": "progressRequest",
+   "message": "etcdserverpb.WatchProgressRequest",
    "oneof": "request_union"
   }
  ],
@@ -1976,20 +1976,9 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "start_revision",
    "property": "startRevision"
-  },
-  {
-   "number": 4,
-   "name": "progress_notify",
-   "property": "progressNotify"
   }
  ],
- "etcdserverpb.WatchCancelRequest": [
-  {
-   "number": 1,
-   "name": "watch_id",
-   "property": "watchId"
-  }
- ],
+ "etcdserverpb.WatchProgressRequest": [],
  "etcdserverpb.LeaseGrantRequest": [
   {
    "number": 1,

@@ -161,7 +161,7 @@ export interface MigrationSwitchoverRequest {
   them:
     | HypervisorID
     | undefined;
-  /** Where the volumes of the VM are once `us` runs it. */
+  /** Where the volumes of the VM are once `us` runs it; none when they stay where they are. */
   volumes: MigrationSwitchoverRequest_VolumePlace[];
 }
 

@@ -120,19 +120,17 @@ export interface TxnResponse {
 
 export interface WatchRequest {
   createRequest?: WatchCreateRequest | undefined;
-  cancelRequest?: WatchCancelRequest | undefined;
+  progressRequest?: WatchProgressRequest | undefined;
 }
 
 export interface WatchCreateRequest {
   key: Uint8Array;
   rangeEnd: Uint8Array;
   startRevision: bigint;
-  /** Sends an empty response now and then while nothing happens. */
-  progressNotify: boolean;
 }
 
-export interface WatchCancelRequest {
-  watchId: bigint;
+/** Has etcd answer with an empty response. */
+export interface WatchProgressRequest {
 }
 
 export interface WatchResponse {
@@ -1249,7 +1247,7 @@ export const TxnResponse: MessageFns<TxnResponse> = {
 };
 
 function createBaseWatchRequest(): WatchRequest {
-  return { createRequest: undefined, cancelRequest: undefined };
+  return { createRequest: undefined, progressRequest: undefined };
 }
 
 export const WatchRequest: MessageFns<WatchRequest> = {
@@ -1257,8 +1255,8 @@ export const WatchRequest: MessageFns<WatchRequest> = {
     if (message.createRequest !== undefined) {
       WatchCreateRequest.encode(message.createRequest, writer.uint32(10).fork()).join();
     }
-    if (message.cancelRequest !== undefined) {
-      WatchCancelRequest.encode(message.cancelRequest, writer.uint32(18).fork()).join();
+    if (message.progressRequest !== undefined) {
+      WatchProgressRequest.encode(message.progressRequest, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -1284,12 +1282,12 @@ export const WatchRequest: MessageFns<WatchRequest> = {
             message.createRequest = WatchCreateRequest.decode(reader, reader.uint32());
             continue;
           }
-          case 2: {
-            if (tag !== 18) {
+          case 3: {
+            if (tag !== 26) {
               break;
             }
 
-            message.cancelRequest = WatchCancelRequest.decode(reader, reader.uint32());
+            message.progressRequest = WatchProgressRequest.decode(reader, reader.uint32());
             continue;
           }
         }
@@ -1312,15 +1310,15 @@ export const WatchRequest: MessageFns<WatchRequest> = {
     message.createRequest = (object.createRequest !== undefined && object.createRequest !== null)
       ? WatchCreateRequest.fromPartial(object.createRequest)
       : undefined;
-    message.cancelRequest = (object.cancelRequest !== undefined && object.cancelRequest !== null)
-      ? WatchCancelRequest.fromPartial(object.cancelRequest)
+    message.progressRequest = (object.progressRequest !== undefined && object.progressRequest !== null)
+      ? WatchProgressRequest.fromPartial(object.progressRequest)
       : undefined;
     return message;
   },
 };
 
 function createBaseWatchCreateRequest(): WatchCreateRequest {
-  return { key: new Uint8Array(0), rangeEnd: new Uint8Array(0), startRevision: 0n, progressNotify: false };
+  return { key: new Uint8Array(0), rangeEnd: new Uint8Array(0), startRevision: 0n };
 }
 
 export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
@@ -1336,9 +1334,6 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
         throw new globalThis.Error("value provided for field message.startRevision of type int64 too large");
       }
       writer.uint32(24).int64(message.startRevision);
-    }
-    if (message.progressNotify !== false) {
-      writer.uint32(32).bool(message.progressNotify);
     }
     return writer;
   },
@@ -1380,14 +1375,6 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
             message.startRevision = reader.int64() as bigint;
             continue;
           }
-          case 4: {
-            if (tag !== 32) {
-              break;
-            }
-
-            message.progressNotify = reader.bool();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1410,27 +1397,20 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
     message.startRevision = (object.startRevision !== undefined && object.startRevision !== null)
       ? BigInt(object.startRevision)
       : 0n;
-    message.progressNotify = object.progressNotify ?? false;
     return message;
   },
 };
 
-function createBaseWatchCancelRequest(): WatchCancelRequest {
-  return { watchId: 0n };
+function createBaseWatchProgressRequest(): WatchProgressRequest {
+  return {};
 }
 
-export const WatchCancelRequest: MessageFns<WatchCancelRequest> = {
-  encode(message: WatchCancelRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.watchId !== 0n) {
-      if (BigInt.asIntN(64, message.watchId) !== message.watchId) {
-        throw new globalThis.Error("value provided for field message.watchId of type int64 too large");
-      }
-      writer.uint32(8).int64(message.watchId);
-    }
+export const WatchProgressRequest: MessageFns<WatchProgressRequest> = {
+  encode(_: WatchProgressRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     return writer;
   },
 
-  decode(input: BinaryReader | Uint8Array, length?: number): WatchCancelRequest {
+  decode(input: BinaryReader | Uint8Array, length?: number): WatchProgressRequest {
     const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
     const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
     if (previousRecursionDepth >= 100) {
@@ -1439,18 +1419,10 @@ export const WatchCancelRequest: MessageFns<WatchCancelRequest> = {
     (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
     try {
       const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseWatchCancelRequest();
+      const message = createBaseWatchProgressRequest();
       while (reader.pos < end) {
         const tag = reader.uint32();
         switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 8) {
-              break;
-            }
-
-            message.watchId = reader.int64() as bigint;
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1463,12 +1435,11 @@ export const WatchCancelRequest: MessageFns<WatchCancelRequest> = {
     }
   },
 
-  create(base?: DeepPartial<WatchCancelRequest>): WatchCancelRequest {
-    return WatchCancelRequest.fromPartial(base ?? {});
+  create(base?: DeepPartial<WatchProgressRequest>): WatchProgressRequest {
+    return WatchProgressRequest.fromPartial(base ?? {});
   },
-  fromPartial(object: DeepPartial<WatchCancelRequest>): WatchCancelRequest {
-    const message = createBaseWatchCancelRequest();
-    message.watchId = (object.watchId !== undefined && object.watchId !== null) ? BigInt(object.watchId) : 0n;
+  fromPartial(_: DeepPartial<WatchProgressRequest>): WatchProgressRequest {
+    const message = createBaseWatchProgressRequest();
     return message;
   },
 };

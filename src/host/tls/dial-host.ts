@@ -29,7 +29,7 @@ export async function dialHost(
     readonly withinMs?: number
   },
 ): Promise<GrpcConnection> {
-  const late = AbortSignal.timeout(withinMs)
+  const late = AbortSignal.timeout(Math.ceil(withinMs))
   const over = AbortSignal.any([signal, late])
   const socket = connect({
     ...endpoint,

@@ -10,7 +10,7 @@ import { cannotBoot } from '../../support/vm/boot-guest.ts'
 import { bootInDaemon, type DaemonGuest } from '../../support/vm/daemon-guest.ts'
 import { createPod } from '../../support/vm/guest-pod.ts'
 import { type HostNetwork, makeHostNetwork } from '../../support/vm/host-network.ts'
-import { debianPasst } from '../../support/wing/debian-passt.ts'
+import { debianPrograms } from '../../support/wing/debian-programs.ts'
 
 const MAC = '52:54:00:00:01:01'
 /** passt gives the guest the address of the host's interface. */
@@ -44,7 +44,10 @@ describe.skipIf(cannotBoot() !== undefined)('a guest behind passt', () => {
         devices: { [card]: { kind: 'nic', slot: 9, mac: MAC, replaceable: true, backend: net } },
         backends: { [net]: { kind: 'passt' } },
       },
-      daemon: { enter: host.namespace.enter, env: { PATH: `${await debianPasst()}:${process.env.PATH}` } },
+      daemon: {
+        enter: host.namespace.enter,
+        env: { PATH: `${await debianPrograms('passt')}:${process.env.PATH}` },
+      },
     })
     pod = await createPod(guest.agent, guest.rootSource)
     const address = { family: IPFamily.v4, address: ADDRESS, mask: '24' }

@@ -14,7 +14,7 @@ import { type DaemonClient, daemonClient } from '../../../support/host-wing/runn
 import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { startDaemonProcess } from '../../../support/wing/daemon-process.ts'
-import { debianPasst } from '../../../support/wing/debian-passt.ts'
+import { debianPrograms } from '../../../support/wing/debian-programs.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { lifePlan } from '../../../support/wing/real-wing.ts'
 import { ensureRequest } from '../../../support/wing/requests.ts'
@@ -32,7 +32,7 @@ describe('Debian 12’s passt', () => {
   beforeAll(async () => {
     namespace = await makeNetworkNamespace('host0 type veth peer name outside0')
     for (const name of ['host0', 'outside0']) namespace.ip(`link set ${name} up`)
-    const env = { PATH: `${await debianPasst()}:${process.env.PATH}` }
+    const env = { PATH: `${await debianPrograms('passt')}:${process.env.PATH}` }
     daemon = await startDaemonProcess(state, { enter: namespace.enter, env })
     client = daemonClient(join(state, 'admin.sock'))
   })

@@ -1,0 +1,241 @@
+import { AgentError } from '../../base/errors.ts'
+import type { Logger } from '../../base/log.ts'
+import type {
+  EnsureVmRequest,
+  ListVmsRequest,
+  ListVmsResponse,
+  VmSettings,
+} from '../../gen/microvm/controller/v1/controller.ts'
+import { Vm } from '../../gen/microvm/controller/v1/controller.ts'
+import type {
+  HypervisorID,
+  MigrationSwitchoverRequest,
+  MigrationSwitchoverRequest_VolumePlace as VolumePlace,
+} from '../../gen/vm.ts'
+import { LeaseMode } from '../../gen/vm.ts'
+import { checkSettings, checkSize, checkVolumes } from './check.ts'
+import {
+  checkedHypervisor,
+  checkVmName,
+  hostOf,
+  hypervisorText,
+  invalid,
+  isSameHypervisor,
+  isSamePod,
+  isSameVm,
+} from './hypervisor-id.ts'
+import type { EtcdClient } from './store/etcd-client.ts'
+import { leaseKey, remove, type VmName } from './store/keys.ts'
+import type { VmChange, VmRecords } from './store/vm-records.ts'
+
+/** How long it is remembered that a VM was removed, for hypervisors of it that are cut off. */
+const REMOVED_SECONDS = 7 * 24 * 3600
+const MOST_PAGE = 1000
+
+/** Who runs which VM. Each change is one transaction. */
+export class Vms {
+  readonly #records: VmRecords
+  readonly #etcd: EtcdClient
+  readonly #log: Logger
+
+  constructor({
+    records,
+    etcd,
+    log,
+  }: { readonly records: VmRecords; readonly etcd: EtcdClient; readonly log: Logger }) {
+    this.#records = records
+    this.#etcd = etcd
+    this.#log = log
+  }
+
+  /** Makes a VM, whose hypervisor is `us`, or changes what its hypervisor says of it. */
+  async ensure(request: EnsureVmRequest): Promise<Vm> {
+    const us = checkedHypervisor('us', request.us)
+    const settings = checkSettings(request.settings)
+    checkVolumes(request.volumes)
+    const given = { us, settings, volumes: request.volumes }
+    let kind = 'unchanged'
+    const vm = await this.#records.change(nameOf(us), (current) => {
+      const change = ensured(current, given)
+      kind =
+        change === undefined ? 'unchanged' : current === undefined || current.removed ? 'made' : 'changed'
+      if (change !== undefined) checkSize(change.vm)
+      return change
+    })
+    if (vm === undefined) throw new Error('ensure: no VM')
+    if (kind !== 'unchanged') this.#logChange(kind, vm)
+    return vm
+  }
+
+  /** Throws NOT_FOUND. */
+  async get(name: VmName): Promise<Vm> {
+    checkVmName('namespace', 'name', name)
+    const stored = await this.#records.read(name)
+    if (stored === undefined || stored.vm.removed) throw notFound(name)
+    return stored.vm
+  }
+
+  async list({ namespace, pageSize, pageToken }: ListVmsRequest): Promise<ListVmsResponse> {
+    if (namespace !== '') checkVmName('namespace', 'name', { namespace, name: 'any' })
+    if (pageSize > MOST_PAGE) throw invalid(`page_size: ${pageSize}, want at most ${MOST_PAGE}`)
+    const [tokenNamespace = '', name = ''] = pageToken.split('/', 2)
+    if (pageToken !== '') checkVmName('page_token', 'page_token', { namespace: tokenNamespace, name })
+    const { vms, next } = await this.#records.list(namespace, pageToken, pageSize || MOST_PAGE)
+    const shown = vms
+      .filter(({ removed }) => !removed)
+      .map((vm) => ({ ...vm, settings: withoutSpecification(vm) }))
+    return { vms: shown, nextPageToken: next }
+  }
+
+  /** Ends a VM, of which `us` must be the hypervisor. Of a VM that is not there, nothing is to be done. */
+  async remove(id: HypervisorID | undefined): Promise<void> {
+    const us = checkedHypervisor('us', id)
+    const name = nameOf(us)
+    const stored = await this.#records.read(name)
+    if (stored === undefined || stored.vm.removed) return
+    checkAuthoritative(stored.vm, us)
+    const etcdLease = await this.#etcd.grantLease(REMOVED_SECONDS)
+    const vm = await this.#records.change(name, (current) => {
+      if (current === undefined || current.removed) return undefined
+      checkAuthoritative(current, us)
+      const { namespace, authoritative, generation } = current
+      const removed = Vm.fromPartial({
+        namespace,
+        name: current.name,
+        generation,
+        removed: true,
+        ...(authoritative && { authoritative }),
+      })
+      return { vm: removed, operations: [remove(leaseKey(name))], etcdLease }
+    })
+    if (vm !== undefined) this.#logChange('removed', vm)
+  }
+
+  /**
+   * Makes `us` the hypervisor of the VM if that is `them`. Throws FAILED_PRECONDITION otherwise, and when the lease of `them` may
+   * not have ended: on another host than the one that `them` moves to, it must have.
+   */
+  async switchover(request: MigrationSwitchoverRequest): Promise<void> {
+    const us = checkedHypervisor('us', request.us)
+    const them = checkedHypervisor('them', request.them)
+    if (!isSameVm(us, them)) throw invalid('them: another VM than that of us, want the same one')
+    if (isSamePod(us, them) && us.runId <= them.runId)
+      throw invalid(`us.run_id: ${us.runId}, want more than that of them, ${them.runId}`)
+    checkVolumes(request.volumes)
+    const name = nameOf(us)
+    const vm = await this.#records.change(
+      name,
+      (current) => {
+        if (current === undefined || current.removed) throw precondition(`vm ${textOf(name)}: not there`)
+        checkAuthoritative(current, them)
+        const change = switched(current, { us, them, volumes: request.volumes })
+        checkSize(change.vm)
+        return change
+      },
+      () =>
+        precondition(
+          `vm ${textOf(name)}: the lease of ${hypervisorText(them)} may not have ended, want it ended`,
+        ),
+    )
+    if (vm !== undefined) this.#logChange('switchover', vm, { from: hypervisorText(them) })
+  }
+
+  #logChange(
+    kind: string,
+    { namespace, name, authoritative, generation }: Vm,
+    fields: Readonly<Record<string, string>> = {},
+  ): void {
+    const hypervisor = authoritative && hypervisorText(authoritative)
+    this.#log.info('vm', { vm: `${namespace}/${name}`, kind, hypervisor, generation, ...fields })
+  }
+}
+
+export function nameOf({ namespace, vmName }: HypervisorID): VmName {
+  return { namespace, name: vmName }
+}
+
+export function textOf({ namespace, name }: VmName): string {
+  return `${namespace}/${name}`
+}
+
+/** Throws FAILED_PRECONDITION, naming the hypervisor that runs the VM. */
+export function checkAuthoritative(vm: Vm, id: HypervisorID): void {
+  const { authoritative } = vm
+  if (isSameHypervisor(authoritative, id)) return
+  throw precondition(
+    `vm ${textOf(vm)}: ${authoritative === undefined ? 'no hypervisor' : hypervisorText(authoritative)} runs it, not ${hypervisorText(id)}`,
+  )
+}
+
+export function notFound(name: VmName): AgentError {
+  return new AgentError('NOT_FOUND', `vm ${textOf(name)}: not there`)
+}
+
+function precondition(message: string): AgentError {
+  return new AgentError('FAILED_PRECONDITION', message)
+}
+
+interface Given {
+  readonly us: HypervisorID
+  readonly settings: VmSettings
+  readonly volumes: VolumePlace[]
+}
+
+function ensured(current: Vm | undefined, { us, settings, volumes }: Given): VmChange | undefined {
+  const name = nameOf(us)
+  const begun = { ...name, authoritative: us, settings, volumes, target: undefined, removed: false }
+  if (current === undefined || current.removed) {
+    return {
+      vm: { ...begun, generation: (current?.generation ?? 0n) + 1n },
+      operations: [remove(leaseKey(name))],
+    }
+  }
+  const { authoritative } = current
+  if (authoritative !== undefined && isSamePod(authoritative, us) && us.runId > authoritative.runId) {
+    checkSameLeases(current, settings)
+    return { vm: { ...begun, generation: current.generation + 1n }, operations: [remove(leaseKey(name))] }
+  }
+  checkAuthoritative(current, us)
+  checkSameLeases(current, settings)
+  const vm = { ...current, settings, volumes }
+  const isSame = Buffer.from(Vm.encode(vm).finish()).equals(Vm.encode(current).finish())
+  return isSame ? undefined : { vm }
+}
+
+/** A lease that was granted is as long as it was. */
+function checkSameLeases(
+  { namespace, name, settings: before }: Vm,
+  { leaseMode, leaseTtlMs }: VmSettings,
+): void {
+  if (before?.leaseMode === leaseMode && before.leaseTtlMs === leaseTtlMs) return
+  throw precondition(
+    `vm ${textOf({ namespace, name })}: settings.lease_mode ${leaseMode} and lease_ttl_ms ${leaseTtlMs}, want them as they were: ${before?.leaseMode} and ${before?.leaseTtlMs}`,
+  )
+}
+
+function switched(
+  current: Vm,
+  {
+    us,
+    them,
+    volumes,
+  }: { readonly us: HypervisorID; readonly them: HypervisorID; readonly volumes: VolumePlace[] },
+): VmChange {
+  const { target, generation, settings } = current
+  // The source has stopped the VM before its target asks; a run of the same host has the same holder.
+  const isAgreed =
+    hostOf(us) === hostOf(them) || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
+  const vm = {
+    ...current,
+    authoritative: us,
+    generation: generation + 1n,
+    target: undefined,
+    volumes: volumes.length === 0 ? current.volumes : volumes,
+  }
+  if (settings?.leaseMode !== LeaseMode.LM_FULL_LEASES) return { vm }
+  return isAgreed ? { vm, operations: [remove(leaseKey(current))] } : { vm, wantsNoLease: true }
+}
+
+function withoutSpecification({ settings }: Vm): VmSettings | undefined {
+  return settings && { ...settings, specification: undefined }
+}

@@ -1,0 +1,111 @@
+import { describe, expect, it } from 'vitest'
+import { RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
+import { etcdSeconds } from '../../../../src/host/controller/leases.ts'
+import { EtcdClient } from '../../../../src/host/controller/store/etcd-client.ts'
+import { leaseKey } from '../../../../src/host/controller/store/keys.ts'
+import { startControllers } from '../../../support/wing/controller/test-controllers.ts'
+import { fullLeases, hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
+
+const TTL_MS = 1000n
+const test = await startControllers({ controllers: 2 })
+const [a, b] = [test.clientOf('a', 0), test.clientOf('b', 1)]
+const within = AbortSignal.timeout(60_000)
+
+describe('RenewLease', () => {
+  it('grants a lease for the time of the VM, with the caller’s nonce', async () => {
+    const us = hypervisor('a')
+    await a.service.ensureVm(fullLeases(us, 30_000n))
+    for (const nonce of [Buffer.from('first'), Buffer.from('second')]) {
+      const { nonce: echoed, ...grant } = await a.service.renewLease({ us, nonce })
+      expect(grant).toEqual({ status: Status.STATUS_OK, epoch: 1n, ttlMs: 30_000n })
+      expect(Buffer.from(echoed)).toEqual(nonce)
+    }
+    expect(test.lines.filter(({ message }) => message === 'lease')).toHaveLength(1)
+  })
+
+  it('has its record in etcd before it answers, for longer than the grant', async () => {
+    const us = hypervisor('a', 1n, 'recorded')
+    await a.service.ensureVm(fullLeases(us, 30_000n))
+    await a.service.renewLease({ us, nonce: Buffer.of(1) })
+    const etcd = new EtcdClient(test.etcd)
+    const { kvs } = await etcd.range({ key: leaseKey({ namespace: 'default', name: 'recorded' }) })
+    const { TTL: seconds } = await etcd.keepAlive(kvs[0]?.lease ?? 0n)
+    etcd.close()
+    expect(Number(seconds)).toBe(etcdSeconds(30_000n))
+    expect(Number(seconds)).toBeGreaterThanOrEqual(35)
+  })
+
+  it('tells a hypervisor to end that does not run the VM any more', async () => {
+    const [them, us] = [hypervisor('a', 1n, 'ended'), hypervisor('a', 2n, 'ended')]
+    await a.service.ensureVm(fullLeases(them, 30_000n))
+    await a.service.renewLease({ us: them, nonce: Buffer.of(1) })
+    // The same host: its holder is the same.
+    await a.vms.migrationSwitchover({ us, them })
+    expect(await a.service.renewLease({ us: them, nonce: Buffer.of(2) })).toMatchObject({
+      status: Status.STATUS_TERMINATE,
+    })
+    expect(await a.service.renewLease({ us, nonce: Buffer.of(2) })).toMatchObject({
+      status: Status.STATUS_OK,
+      epoch: 2n,
+    })
+  })
+
+  it.each([0n, 999n, 3_600_001n, 2n ** 63n, 2n ** 64n - 1n])('refuses leases of %s ms', async (ttl) => {
+    await expect(a.service.ensureVm(fullLeases(hypervisor('a', 1n, 'times'), ttl))).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: `settings.lease_ttl_ms: ${ttl}, want 1000 to 3600000`,
+    })
+  })
+
+  it('refuses a VM without leases, a VM that is not there, and a request without a nonce', async () => {
+    const us = hypervisor('a', 1n, 'locked')
+    await a.service.ensureVm(storageLocking(us))
+    const renew = (vm: string, nonce = Buffer.of(1)) =>
+      a.service.renewLease({ us: hypervisor('a', 1n, vm), nonce })
+    await expect(renew('locked')).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+    await expect(renew('nothing')).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    for (const nonce of [Buffer.alloc(0), Buffer.alloc(65)])
+      await expect(renew('locked', nonce)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+  })
+
+  it('keeps the time of a lease as it was', async () => {
+    const us = hypervisor('a', 1n, 'kept')
+    await a.service.ensureVm(fullLeases(us, 30_000n))
+    await expect(a.service.ensureVm(fullLeases(us, 60_000n))).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+    })
+  })
+})
+
+describe('another host', () => {
+  it('gets a VM only once the lease and its drift have passed since the last grant', async () => {
+    const [them, us] = [hypervisor('a', 1n, 'taken'), hypervisor('b', 1n, 'taken')]
+    await a.service.ensureVm(fullLeases(them, TTL_MS))
+    await a.service.renewLease({ us: them, nonce: Buffer.of(1) })
+    await a.service.renewLease({ us: them, nonce: Buffer.of(2) })
+    const grantedMs = performance.now()
+    await expect(b.vms.migrationSwitchover({ us, them })).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'vm default/taken: the lease of a/i-taken (run 1) may not have ended, want it ended',
+    })
+    while (!(await succeeds(b.vms.migrationSwitchover({ us, them })))) within.throwIfAborted()
+    expect(performance.now() - grantedMs).toBeGreaterThan(Number(TTL_MS) * 1.1)
+    expect(await a.service.renewLease({ us: them, nonce: Buffer.of(3) })).toMatchObject({
+      status: Status.STATUS_TERMINATE,
+    })
+    expect(await b.service.renewLease({ us, nonce: Buffer.of(1) })).toMatchObject({
+      status: Status.STATUS_OK,
+      epoch: 2n,
+    })
+  })
+})
+
+async function succeeds(call: Promise<unknown>): Promise<boolean> {
+  return call.then(
+    () => true,
+    (error) => {
+      expect(error).toMatchObject({ code: 'FAILED_PRECONDITION' })
+      return false
+    },
+  )
+}
