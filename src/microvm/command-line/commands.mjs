@@ -13,6 +13,7 @@ import {
 } from './command-words.mjs'
 import { HOST_COMMANDS } from './host-commands.mjs'
 import { SAVED_COMMANDS } from './saved-commands.mjs'
+import { SERVER_COMMANDS } from './server-commands.mjs'
 
 /** @typedef {import('./command-words.mjs').CommandOption} CommandOption */
 /** @typedef {import('./command-words.mjs').CommandArgument} CommandArgument */
@@ -30,79 +31,7 @@ import { SAVED_COMMANDS } from './saved-commands.mjs'
 
 /** @type {readonly MachineCommand[]} */
 export const MACHINE_COMMANDS = [
-  {
-    name: 'daemon',
-    summary: 'keep machines, in the foreground',
-    details: [
-      'Serves the API on admin.sock in the state folder until a signal ends it. Its machines go on without it, and the next daemon takes them over.',
-    ],
-    options: [
-      {
-        name: 'state',
-        value: 'DIR',
-        completes: 'folder',
-        summary:
-          'the state folder (default: /var/lib/microvm for root, else microvm in XDG_STATE_HOME or ~/.local/state)',
-      },
-      {
-        name: 'socket',
-        value: 'PATH',
-        completes: 'file',
-        summary: "the administrator's socket (default: admin.sock in the state folder)",
-      },
-      {
-        name: 'config',
-        value: 'FILE',
-        completes: 'file',
-        isRead: true,
-        summary: 'TOML with the tenants',
-      },
-      {
-        name: 'rebuild',
-        summary: 'make the registry anew from what the instances have left in their folders',
-      },
-      { name: 'mock', summary: 'serve the API without machines, for tests of tools' },
-      HELP,
-    ],
-    arguments: [],
-    examples: [['daemon --state /srv/machines', 'keep the machines of a folder']],
-  },
-  {
-    name: 'hypervisor',
-    summary: 'run the machine of VM_SPEC, as the process of a pod',
-    details: [
-      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from --machine, a file as for ensure: a document, or the `specification`. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal presses the power button, a second one kills the machine.',
-    ],
-    options: [
-      {
-        name: 'machine',
-        value: 'FILE',
-        completes: 'file',
-        isRead: true,
-        summary: 'the machine; its disk `root` is the root block device',
-      },
-      { name: 'state', value: 'DIR', completes: 'folder', summary: 'the state folder of this machine alone' },
-      { name: 'listen', value: 'PATH', completes: 'file', summary: 'a second socket of the API' },
-      {
-        name: 'peer',
-        value: 'ADDRESSES',
-        summary:
-          "the host's ends of the links, separated by commas (default: 169.254.1.1,fd6d:6963:726f:766d::1)",
-      },
-      {
-        name: 'max-image-size',
-        value: 'MIB',
-        number: [1, 2 ** 30],
-        summary: 'of the initial image of a disk without a size (default: 1048576)',
-      },
-      { ...GRACE, summary: `${GRACE.summary} after its power button (default: 30)` },
-      HELP,
-    ],
-    arguments: [],
-    examples: [
-      ['hypervisor --machine web.json --state /run/web', 'run the machine of VM_SPEC in the environment'],
-    ],
-  },
+  ...SERVER_COMMANDS,
   {
     name: 'ensure',
     summary: 'make an instance, or find the equal one',

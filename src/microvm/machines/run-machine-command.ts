@@ -22,6 +22,7 @@ export interface MachineHost {
 const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   daemon: async () => (await import('./daemon.ts')).run,
   hypervisor: async () => (await import('./hypervisor.ts')).run,
+  controller: async () => (await import('./controller.ts')).run,
   ensure: async () => (await import('./ensure.ts')).run,
   start: changeState,
   stop: changeState,
@@ -67,7 +68,7 @@ async function changeState(): Promise<RunMachineCommand> {
 }
 
 /** The commands that serve. */
-const SERVERS = ['daemon', 'hypervisor']
+const SERVERS = ['daemon', 'hypervisor', 'controller']
 
 /** The daemon answered with an error. */
 const FAILED = 1
