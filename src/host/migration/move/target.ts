@@ -252,15 +252,21 @@ async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send:
   await atStep('arrival', 'commit')
   await commitArrival(instance)
   send({ runs: {} })
-  const qemu = { ...instance.context, qmp: instance.machine().qmp, signal: instance.ending }
-  await undoBulk(qemu).catch((error) =>
-    instance.context.log.warn('channels of a move not closed', { error: messageOf(error) }),
-  )
+  await closeChannels(instance)
   await atStep('arrival', 'repair')
   await settleRepair(instance).catch((error) =>
     instance.context.log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) }),
   )
   send({ done: { operation: recorded.timeline?.operation() } })
+}
+
+/** QEMU keeps what it had for the move, which would be in the way of the next one. */
+async function closeChannels(instance: MachineInstance): Promise<void> {
+  const { context } = instance
+  const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }
+  await undoBulk(qemu).catch((error) =>
+    context.log.warn('channels of a move not closed', { error: messageOf(error) }),
+  )
 }
 
 async function commitArrival(instance: MachineInstance): Promise<void> {
@@ -303,6 +309,7 @@ export async function settleArrival(
   const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
   if (!running) await letRunAgain(instance, endOf(step))
   await commitArrival(instance)
+  await closeChannels(instance)
   return false
 }
 

@@ -48,9 +48,9 @@ describe('a machine runs on exactly one host', { timeout: TIMEOUT_MS }, () => {
       }
       const moved = hosts.move(here, there).then(
         () => {},
-        () => {},
+        (error) => error,
       )
-      await Promise.race([reached.promise, moved])
+      expect(await Promise.race([reached.promise.then(() => step), moved])).toBe(step)
       await hosts.leave(dead)
       if (killed === 'target') await moved
       await hosts.open(dead)
