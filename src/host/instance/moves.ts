@@ -25,6 +25,8 @@ export interface SavedContent {
   readonly macs?: ReadonlyMap<string, string>
   /** Since the call. */
   readonly timeline?: Timeline
+  /** Of a clone: to be called once the instance is recorded, or is not made. */
+  readonly release?: () => void
 }
 
 /** What names of templates are like. No other machine is saved under such a name. */
@@ -121,6 +123,8 @@ export interface Moves {
   passingOf(tenant: string): Pick<KeepRequest, 'name' | 'folder'>
   /** Removes what was saved there, as far as it is there. The clones go on. */
   endPassing(folder: string): Promise<void>
+  /** Ends what holds the memory for clones of the saved machine, unless one is being made, or `isUsed`. */
+  freeMemory(id: string, isUsed: () => boolean): Promise<void>
   /** The name of a saved clone whose disk stands on the file at `path`; undefined where there is none. */
   savedOn(path: string): Promise<string | undefined>
   /** Throws FAILED_PRECONDITION naming the file of a memory that is missing or damaged, or what this host lacks. */

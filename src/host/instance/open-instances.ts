@@ -51,8 +51,8 @@ import { RecordedInstance } from './record/recorded-instance.ts'
 import { SavedRoom } from './record/saved-room.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
-import { type SavedCalls, savedCalls } from './saved-calls.ts'
-import { mergeAll, mergeLater, prepareStart } from './snapshots/settle.ts'
+import { cloneGone, type SavedCalls, savedCalls } from './saved-calls.ts'
+import { mergeLater, prepareStart } from './snapshots/settle.ts'
 import { type SnapshotCalls, snapshotCalls } from './snapshots/snapshot-calls.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
 import { watchDaemons } from './watch-daemons.ts'
@@ -167,7 +167,7 @@ class HostInstances implements Instances {
       onForgotten: () => {
         this.#instances.delete(key)
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
-        if (recorded.record.clone) mergeAll(this.#instances)
+        if (recorded.record.clone) cloneGone(recorded.record, { instances: this.#instances, moves })
       },
       onQmpError: () => (this.#qmpErrors += 1),
       prepareStart: async (starting, isSaved) => {

@@ -60,36 +60,32 @@ export function savedCalls(host: SavedHost): SavedCalls {
     const tenant = caller.tenant ?? properties?.tenant ?? ''
     const known = host.instances.get(key)
     if (known !== undefined) {
-      const wanted = wantedOf(saved, clone)
-      if (
-        clone?.key === undefined &&
-        isVisible(known, caller) &&
-        wanted.differenceTo(known.record) !== undefined
-      )
-        await refuseGone(moves(), known, { ...saved, tenant })
-      const described = await describeEqual(known, wanted, caller)
-      if (described === undefined) return await ensureOf(request, how)
-      await known.change(() => moves().repair(known), caller.signal)
-      return described
+      const described = await describeKnown(known, { ...saved, tenant }, moves(), how)
+      return described ?? (await ensureOf(request, how))
     }
     caller.inStep('checking the saved machine')
     const content = await (clone === undefined
       ? moves().open(saved, tenant)
       : moves().openClone(saved, tenant, clone))
-    const { document, specification } = content.record
-    // What is behind the machine of a document is looked up by the tenant's rules as it starts.
-    if (document === undefined && specification !== undefined) await checkOwner?.(tenant, specification)
-    // Another call may have made it meanwhile.
-    if (host.instances.get(key) !== undefined) return await ensureOf(request, how)
-    const instance = host.add({
-      ...InstanceRecord.create(),
-      ...content.record,
-      ...{ properties: { key, tenant, labels: properties?.labels ?? {} }, current: State.CREATING },
-      clonedKey: clone?.key ?? '',
-      createdMs: BigInt(Date.now()),
-    })
-    await instance.change(() => moves().resume(instance, content, saved, caller), neverAborted)
-    return await describeInstance(instance)
+    try {
+      const { document, specification } = content.record
+      // What is behind the machine of a document is looked up by the tenant's rules as it starts.
+      if (document === undefined && specification !== undefined) await checkOwner?.(tenant, specification)
+      // Another call may have made it meanwhile.
+      if (host.instances.get(key) !== undefined) return await ensureOf(request, how)
+      const instance = host.add({
+        ...InstanceRecord.create(),
+        ...content.record,
+        ...{ properties: { key, tenant, labels: properties?.labels ?? {} }, current: State.CREATING },
+        clonedKey: clone?.key ?? '',
+        createdMs: BigInt(Date.now()),
+      })
+      await instance.change(() => moves().resume(instance, content, saved, caller), neverAborted)
+      return await describeInstance(instance)
+    } finally {
+      content.release?.()
+      if (clone !== undefined) freeMemory(content.record, host)
+    }
   }
   return {
     ensure: (request, caller, checkOwner) =>
@@ -121,6 +117,21 @@ export function savedCalls(host: SavedHost): SavedCalls {
   }
 }
 
+/** The instance that is there already, once its guest is ready; undefined when it could not be made. */
+async function describeKnown(
+  known: MachineInstance,
+  saved: SavedInit & { readonly tenant: string },
+  moves: Moves,
+  { caller, clone }: Pick<EnsureCall, 'caller' | 'clone'>,
+): Promise<Instance | undefined> {
+  const wanted = wantedOf(saved, clone)
+  const isOther = isVisible(known, caller) && wanted.differenceTo(known.record) !== undefined
+  if (clone?.key === undefined && isOther) await refuseGone(moves, known, saved)
+  const described = await describeEqual(known, wanted, caller)
+  if (described !== undefined) await known.change(() => moves.repair(known), caller.signal)
+  return described
+}
+
 /** Makes clones by `ensure`, of a saved machine or of one that goes on. */
 async function cloneBy(
   ensure: (request: EnsureInstanceRequest) => Promise<Instance>,
@@ -139,6 +150,23 @@ async function cloneBy(
   for (const each of known) if (each) await describeEqual(each, wantedOf(undefined, request), caller)
   if (known.every((each) => each !== undefined)) return await cloneAll(saved, tenant)
   return await host.save({ ...request, key }, caller, (name) => cloneAll(name, tenant))
+}
+
+/** What was kept for a clone that is gone goes, unless others need it. */
+export function cloneGone(record: InstanceRecord, host: Pick<SavedHost, 'instances' | 'moves'>): void {
+  mergeAll(host.instances)
+  freeMemory(record, host)
+}
+
+/** Ends what holds the memory of clones once the last one is gone; that of a template stays. */
+function freeMemory(
+  { savedId = '', savedName = '' }: Partial<InstanceRecord>,
+  { instances, moves }: Pick<SavedHost, 'instances' | 'moves'>,
+): void {
+  if (savedId === '' || TEMPLATE_NAME.test(savedName)) return
+  const isUsed = () =>
+    [...instances.values()].some(({ record }) => record.savedId === savedId && record.privateMemory !== '')
+  void moves?.freeMemory(savedId, isUsed)
 }
 
 function isOfTemplate({ saved }: EnsureInstanceRequest): boolean {

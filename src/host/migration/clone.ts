@@ -49,6 +49,9 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
   return {
     macs,
     record: { ...record, privateMemory },
+    release: () => {
+      if (privateMemory !== '') keepers.release(manifest.id)
+    },
     start: (instance) => ({
       ...content.start(instance),
       step: 'clone',

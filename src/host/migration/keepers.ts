@@ -8,9 +8,13 @@ import type { Holders } from '../instance/machine/steps.ts'
 /** The processes that hold the memory of saved machines of which there are clones, one for each. They outlive the daemon. */
 export interface Keepers {
   /**
-   * The socket at which the memory in the file at `path`, which was checked, is given sealed. `id` names the saved machine.
+   * The socket at which the memory in the file at `path`, which was checked, is given sealed. `id` names the saved machine. Its
+   * keeper is in use until `release`.
    */
   keep(id: string, path: string): Promise<string>
+  release(id: string): void
+  /** Ends the keeper of a saved machine unless it is in use, or `isUsed` by clones. Never throws. */
+  endUnused(id: string, isUsed: () => boolean): Promise<void>
   /** Ends the keeper of a saved machine, if there is one. Clones that run go on. */
   end(id: string): Promise<void>
   /** Ends the keepers that there are but for those of the saved machines with the ids. */
@@ -29,6 +33,14 @@ export function openKeepers(parts: {
   const root = join(stateFolder, KEEPERS)
   /** What is done with each one, one thing after the other. */
   const last = new Map<string, Promise<unknown>>()
+  /** How many clones are being made with each one. */
+  const uses = new Map<string, number>()
+
+  function use(id: string, more: 1 | -1): void {
+    const count = (uses.get(id) ?? 0) + more
+    if (count > 0) uses.set(id, count)
+    else uses.delete(id)
+  }
 
   function inTurn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
     const next = (last.get(id) ?? Promise.resolve()).then(work, work)
@@ -82,7 +94,18 @@ export function openKeepers(parts: {
   }
 
   return {
-    keep: (id, path) => inTurn(id, () => keep(id, path)),
+    keep: async (id, path) => {
+      use(id, 1)
+      return await inTurn(id, () => keep(id, path)).catch((error) => {
+        use(id, -1)
+        throw error
+      })
+    },
+    release: (id) => use(id, -1),
+    endUnused: (id, isUsed) =>
+      inTurn(id, async () => {
+        if (!uses.has(id) && !isUsed()) await end(id)
+      }).catch((error) => log.warn('keeper not ended', { id, error: messageOf(error) })),
     end: (id) => inTurn(id, () => end(id)),
     endOthers: async (ids) => {
       // Before the saved machines are looked at, of which there may soon be more.

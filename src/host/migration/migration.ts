@@ -95,7 +95,7 @@ export function openMigration(
       return await hold(folder, () => figures.counted(instance, timeline, work)).catch(told)
     },
     ...{ ...movesOfSnapshots({ atStep, figures, partsOf }), ...movesOfPassing(passing, storeOf, clones) },
-    savedOn: async (path) => cloneOn(path, await storesIn(), log),
+    ...{ savedOn: async (path) => cloneOn(path, await storesIn(), log), freeMemory: keepers.endUnused },
     open: async (init, tenant) => {
       const timeline = new Timeline('resume')
       const parts = await partsOf(timeline, folderOf(init, tenant))

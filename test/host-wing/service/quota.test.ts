@@ -2,10 +2,16 @@ import { describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   type DeepPartial,
-  type Specification,
+  Specification,
+  State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
-import { DEFAULT_QUOTA, type Quota, type Quotas } from '../../../src/host/instance/record/quota.ts'
+import {
+  checkQuota,
+  DEFAULT_QUOTA,
+  type Quota,
+  type Quotas,
+} from '../../../src/host/instance/record/quota.ts'
 import { MockInstances } from '../../../src/host/service/mock-instances.ts'
 import { ADMIN, ensureRequest, tenant } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
@@ -19,6 +25,19 @@ const KINDS: Readonly<Record<string, (quotas: Quotas) => Promise<Instances>>> = 
   },
   'a mock': async (quotas) => new MockInstances({ quotas }),
 }
+
+it('counts once what the clones of a saved machine have in common', () => {
+  const use = (key: string) => ({
+    properties: { key, tenant: 'anne', labels: {} },
+    specification: Specification.fromPartial({ board: { memoryMib: 64n } }),
+    ...{ state: State.RUNNING, privateMemory: '/keepers/one/holder.sock' },
+  })
+  const quotas = new Map([['anne', { ...DEFAULT_QUOTA, memoryMib: 192 }]])
+  checkQuota(quotas, use('b'), [use('a')])
+  expect(() => checkQuota(quotas, use('c'), [use('a'), use('b')])).toThrow(
+    '256 MiB of memory in machines, want at most 192',
+  )
+})
 
 describe.each(Object.keys(KINDS))('the quota of a tenant, with %s', (kind) => {
   /** Each machine has 64 MiB and one CPU, unless it says otherwise. */

@@ -10,7 +10,8 @@ import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts
 /** What the instances of one tenant may take together. */
 export interface Quota {
   readonly instances: number
-  /** Of the guests that are not stopped: with the room for more, or the limit of an instance where that is larger. */
+  /** Of the guests that are not stopped: with the room for more, or the limit of an instance where that is larger. Once for all clones of
+   * a saved machine besides, for the memory from which they go on. */
   readonly memoryMib: number
   readonly cpus: number
   /** Those in the store that were not resumed, and what their files have. */
@@ -27,7 +28,8 @@ export const DEFAULT_QUOTA: Quota = {
 export type Quotas = ReadonlyMap<string, Quota>
 
 /** An instance, as it counts. */
-export type QuotaUse = Pick<Instance, 'properties' | 'specification' | 'state'>
+export type QuotaUse = Pick<Instance, 'properties' | 'specification' | 'state'> &
+  Partial<Pick<InstanceRecord, 'privateMemory'>>
 
 /** Throws RESOURCE_EXHAUSTED with the numbers when a tenant would have more than its quota with the machine of `next`. */
 export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly QuotaUse[]): void {
@@ -41,8 +43,12 @@ export function checkQuota(quotas: Quotas, next: QuotaUse, others: readonly Quot
   const memory = machines.map(({ specification }) =>
     Math.max(memoryOf(specification), Number(specification?.limits?.memoryMib ?? 0n)),
   )
+  // What clones have in common is held once besides what each may have of its own.
+  const shared = machines.flatMap(({ privateMemory, specification }) =>
+    privateMemory ? [[privateMemory, Number(specification?.board?.memoryMib ?? 0n)] as const] : [],
+  )
   check(own.length + 1, 'instances', quota.instances)
-  check(sum(memory), 'MiB of memory in machines', quota.memoryMib)
+  check(sum([...memory, ...new Map(shared).values()]), 'MiB of memory in machines', quota.memoryMib)
   check(sum(boards.map(({ cpus, room }) => cpus + (room?.cpus ?? 0))), 'CPUs in machines', quota.cpus)
 }
 

@@ -101,6 +101,12 @@ describe('clones of a machine that was saved', () => {
     await goesOn('c-4', end)
     await goesOn('later', end)
     expect(readFileSync(`/proc/${host.pidsOf('qemu', 'later')[0]}/cmdline`, 'utf8')).toContain('share=off')
+    // The last one takes the keeper with it.
+    const instances = await host.open()
+    for (const key of ['c-1', 'c-2', 'c-3', 'c-4']) await instances.remove(key, ADMIN)
+    expect(await keeperOf(id)).toBeDefined()
+    await instances.remove('later', ADMIN)
+    await expect.poll(() => keeperOf(id)).toBeUndefined()
   })
 
   it('write to disks of their own, and have addresses and interfaces of their own', async () => {
@@ -243,7 +249,7 @@ describe('clones of a machine that was saved', () => {
 
   it('are refused, by name, of what has changed, is gone, or goes on', async () => {
     await host.make()
-    const { folder, id } = await host.suspend()
+    const { folder } = await host.suspend()
     const refused = async (text: string) => {
       await expect(clone({ count: 2 })).rejects.toMatchObject({
         code: 'FAILED_PRECONDITION',
@@ -261,7 +267,6 @@ describe('clones of a machine that was saved', () => {
     const flipped = Buffer.from(content)
     flipped[0x20_0000] = (flipped[0x20_0000] ?? 0) ^ 1
     writeFileSync(memory, flipped)
-    await endKeeper(id)
     await refused('memory: damaged')
     truncateSync(memory, 4096)
     await refused('memory: 4096 bytes')
