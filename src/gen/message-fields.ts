@@ -94,6 +94,12 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.agent.v1.Lifecycle/Quiesce": "microvm.agent.v1.QuiesceRequest",
   "microvm.agent.v1.Lifecycle/Thaw": "microvm.agent.v1.ThawRequest",
   "microvm.agent.v1.Lifecycle/Rename": "microvm.agent.v1.RenameRequest",
+  "metropolis.proto.vm.VMController/EnsureMigrationTarget": "metropolis.proto.vm.EnsureMigrationTargetRequest",
+  "metropolis.proto.vm.VMController/MigrationSwitchover": "metropolis.proto.vm.MigrationSwitchoverRequest",
+  "metropolis.proto.vm.VMController/RunLease": "metropolis.proto.vm.RunLeaseRequest",
+  "metropolis.proto.vm.OOBManagement/Reset": "metropolis.proto.vm.ResetRequest",
+  "metropolis.proto.vm.OOBManagement/Console": "metropolis.proto.vm.ConsoleIO",
+  "metropolis.proto.vm.Hypervisor/StartMigration": "metropolis.proto.vm.StartMigrationRequest",
   "microvm.instance.v1.InstanceService/EnsureInstance": "microvm.instance.v1.EnsureInstanceRequest",
   "microvm.instance.v1.InstanceService/Expand": "microvm.instance.v1.ExpandRequest",
   "microvm.instance.v1.InstanceService/GetInstance": "microvm.instance.v1.GetInstanceRequest",
@@ -124,12 +130,6 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.InstanceService/ConnectAgent": "microvm.instance.v1.ConnectAgentRequest",
   "microvm.instance.v1.InstanceService/ListCalls": "microvm.instance.v1.ListCallsRequest",
   "microvm.instance.v1.InstanceService/GetMetrics": "microvm.instance.v1.GetMetricsRequest",
-  "metropolis.proto.vm.VMController/EnsureMigrationTarget": "metropolis.proto.vm.EnsureMigrationTargetRequest",
-  "metropolis.proto.vm.VMController/MigrationSwitchover": "metropolis.proto.vm.MigrationSwitchoverRequest",
-  "metropolis.proto.vm.VMController/RunLease": "metropolis.proto.vm.RunLeaseRequest",
-  "metropolis.proto.vm.OOBManagement/Reset": "metropolis.proto.vm.ResetRequest",
-  "metropolis.proto.vm.OOBManagement/Console": "metropolis.proto.vm.ConsoleIO",
-  "metropolis.proto.vm.Hypervisor/StartMigration": "metropolis.proto.vm.StartMigrationRequest",
   "microvm.controller.v1.ControllerService/RegisterHost": "microvm.controller.v1.RegisterHostRequest",
   "microvm.controller.v1.ControllerService/ListHosts": "microvm.controller.v1.ListHostsRequest",
   "microvm.controller.v1.ControllerService/EnsureVm": "microvm.controller.v1.EnsureVmRequest",
@@ -2374,6 +2374,190 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "hosts"
   }
  ],
+ "metropolis.proto.vm.EnsureMigrationTargetRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 100,
+   "name": "to_host",
+   "property": "toHost"
+  },
+  {
+   "number": 101,
+   "name": "dry_run",
+   "property": "dryRun"
+  }
+ ],
+ "metropolis.proto.vm.HypervisorID": [
+  {
+   "number": 1,
+   "name": "vm_name",
+   "property": "vmName"
+  },
+  {
+   "number": 2,
+   "name": "namespace",
+   "property": "namespace"
+  },
+  {
+   "number": 3,
+   "name": "pod_name",
+   "property": "podName"
+  },
+  {
+   "number": 4,
+   "name": "run_id",
+   "property": "runId"
+  }
+ ],
+ "metropolis.proto.vm.MigrationSwitchoverRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 2,
+   "name": "them",
+   "property": "them",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 100,
+   "name": "volumes",
+   "property": "volumes",
+   "message": "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace"
+  }
+ ],
+ "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "host",
+   "property": "host"
+  },
+  {
+   "number": 3,
+   "name": "path",
+   "property": "path"
+  },
+  {
+   "number": 4,
+   "name": "epoch",
+   "property": "epoch"
+  }
+ ],
+ "metropolis.proto.vm.RunLeaseRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.ResetRequest": [],
+ "metropolis.proto.vm.ConsoleIO": [
+  {
+   "number": 1,
+   "name": "data",
+   "property": "data"
+  }
+ ],
+ "metropolis.proto.vm.StartMigrationRequest": [
+  {
+   "number": 1,
+   "name": "supported_migration_protocol",
+   "property": "supportedMigrationProtocol",
+   "message": "metropolis.proto.vm.MigrationProtocol"
+  },
+  {
+   "number": 2,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol": [
+  {
+   "number": 1,
+   "name": "qmeu_block",
+   "property": "qmeuBlock",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu",
+   "oneof": "kind"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu": [
+  {
+   "number": 1,
+   "name": "constraint_with_blockmigration",
+   "property": "constraintWithBlockmigration"
+  },
+  {
+   "number": 2,
+   "name": "negotiated_endpoint",
+   "property": "negotiatedEndpoint"
+  },
+  {
+   "number": 100,
+   "name": "constraint_nbd",
+   "property": "constraintNbd",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Disk"
+  },
+  {
+   "number": 101,
+   "name": "negotiated_nbd_endpoint",
+   "property": "negotiatedNbdEndpoint"
+  },
+  {
+   "number": 102,
+   "name": "negotiated_export",
+   "property": "negotiatedExport",
+   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Export"
+  },
+  {
+   "number": 103,
+   "name": "constraint_tls",
+   "property": "constraintTls"
+  },
+  {
+   "number": 104,
+   "name": "constraint_handover",
+   "property": "constraintHandover"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu.Disk": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "size_bytes",
+   "property": "sizeBytes"
+  }
+ ],
+ "metropolis.proto.vm.MigrationProtocol.Qemu.Export": [
+  {
+   "number": 1,
+   "name": "key",
+   "property": "key"
+  },
+  {
+   "number": 2,
+   "name": "name",
+   "property": "name"
+  }
+ ],
  "microvm.instance.v1.EnsureInstanceRequest": [
   {
    "number": 1,
@@ -2425,6 +2609,24 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "labels",
    "property": "labels",
    "isMap": true
+  },
+  {
+   "number": 4,
+   "name": "lease",
+   "property": "lease",
+   "message": "microvm.instance.v1.Lease"
+  }
+ ],
+ "microvm.instance.v1.Lease": [
+  {
+   "number": 1,
+   "name": "mode",
+   "property": "mode"
+  },
+  {
+   "number": 2,
+   "name": "ttl_ms",
+   "property": "ttlMs"
   }
  ],
  "microvm.instance.v1.Specification": [
@@ -3340,190 +3542,6 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
  ],
  "microvm.instance.v1.ListCallsRequest": [],
  "microvm.instance.v1.GetMetricsRequest": [],
- "metropolis.proto.vm.EnsureMigrationTargetRequest": [
-  {
-   "number": 1,
-   "name": "us",
-   "property": "us",
-   "message": "metropolis.proto.vm.HypervisorID"
-  },
-  {
-   "number": 100,
-   "name": "to_host",
-   "property": "toHost"
-  },
-  {
-   "number": 101,
-   "name": "dry_run",
-   "property": "dryRun"
-  }
- ],
- "metropolis.proto.vm.HypervisorID": [
-  {
-   "number": 1,
-   "name": "vm_name",
-   "property": "vmName"
-  },
-  {
-   "number": 2,
-   "name": "namespace",
-   "property": "namespace"
-  },
-  {
-   "number": 3,
-   "name": "pod_name",
-   "property": "podName"
-  },
-  {
-   "number": 4,
-   "name": "run_id",
-   "property": "runId"
-  }
- ],
- "metropolis.proto.vm.MigrationSwitchoverRequest": [
-  {
-   "number": 1,
-   "name": "us",
-   "property": "us",
-   "message": "metropolis.proto.vm.HypervisorID"
-  },
-  {
-   "number": 2,
-   "name": "them",
-   "property": "them",
-   "message": "metropolis.proto.vm.HypervisorID"
-  },
-  {
-   "number": 100,
-   "name": "volumes",
-   "property": "volumes",
-   "message": "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace"
-  }
- ],
- "metropolis.proto.vm.MigrationSwitchoverRequest.VolumePlace": [
-  {
-   "number": 1,
-   "name": "key",
-   "property": "key"
-  },
-  {
-   "number": 2,
-   "name": "host",
-   "property": "host"
-  },
-  {
-   "number": 3,
-   "name": "path",
-   "property": "path"
-  },
-  {
-   "number": 4,
-   "name": "epoch",
-   "property": "epoch"
-  }
- ],
- "metropolis.proto.vm.RunLeaseRequest": [
-  {
-   "number": 1,
-   "name": "us",
-   "property": "us",
-   "message": "metropolis.proto.vm.HypervisorID"
-  }
- ],
- "metropolis.proto.vm.ResetRequest": [],
- "metropolis.proto.vm.ConsoleIO": [
-  {
-   "number": 1,
-   "name": "data",
-   "property": "data"
-  }
- ],
- "metropolis.proto.vm.StartMigrationRequest": [
-  {
-   "number": 1,
-   "name": "supported_migration_protocol",
-   "property": "supportedMigrationProtocol",
-   "message": "metropolis.proto.vm.MigrationProtocol"
-  },
-  {
-   "number": 2,
-   "name": "us",
-   "property": "us",
-   "message": "metropolis.proto.vm.HypervisorID"
-  }
- ],
- "metropolis.proto.vm.MigrationProtocol": [
-  {
-   "number": 1,
-   "name": "qmeu_block",
-   "property": "qmeuBlock",
-   "message": "metropolis.proto.vm.MigrationProtocol.Qemu",
-   "oneof": "kind"
-  }
- ],
- "metropolis.proto.vm.MigrationProtocol.Qemu": [
-  {
-   "number": 1,
-   "name": "constraint_with_blockmigration",
-   "property": "constraintWithBlockmigration"
-  },
-  {
-   "number": 2,
-   "name": "negotiated_endpoint",
-   "property": "negotiatedEndpoint"
-  },
-  {
-   "number": 100,
-   "name": "constraint_nbd",
-   "property": "constraintNbd",
-   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Disk"
-  },
-  {
-   "number": 101,
-   "name": "negotiated_nbd_endpoint",
-   "property": "negotiatedNbdEndpoint"
-  },
-  {
-   "number": 102,
-   "name": "negotiated_export",
-   "property": "negotiatedExport",
-   "message": "metropolis.proto.vm.MigrationProtocol.Qemu.Export"
-  },
-  {
-   "number": 103,
-   "name": "constraint_tls",
-   "property": "constraintTls"
-  },
-  {
-   "number": 104,
-   "name": "constraint_handover",
-   "property": "constraintHandover"
-  }
- ],
- "metropolis.proto.vm.MigrationProtocol.Qemu.Disk": [
-  {
-   "number": 1,
-   "name": "key",
-   "property": "key"
-  },
-  {
-   "number": 2,
-   "name": "size_bytes",
-   "property": "sizeBytes"
-  }
- ],
- "metropolis.proto.vm.MigrationProtocol.Qemu.Export": [
-  {
-   "number": 1,
-   "name": "key",
-   "property": "key"
-  },
-  {
-   "number": 2,
-   "name": "name",
-   "property": "name"
-  }
- ],
  "microvm.controller.v1.RegisterHostRequest": [
   {
    "number": 1,

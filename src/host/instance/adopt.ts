@@ -6,6 +6,9 @@ import { settleReplacements } from './devices/replace-backend.ts'
 import { readClock } from './documents/guest-clock.ts'
 import { answer } from './holder/ask-holder.ts'
 import type { MachineInstance } from './instance.ts'
+import { isFull } from './leases/check-lease.ts'
+import { LEASE_ENDED } from './leases/lease-keeper.ts'
+import { terminated } from './leases/terminate.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { connectMachine, isKept, makeSteps, STEPS, type StepContext } from './machine/steps.ts'
 import type { Moves } from './moves.ts'
@@ -50,7 +53,7 @@ async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): 
       if (await moves?.settle(instance)) return
       return await finishWithoutMachine(instance)
     }
-    if (record.desired === State.STOPPED || record.current === State.STOPPING)
+    if (record.terminated || record.desired === State.STOPPED || record.current === State.STOPPING)
       return await instance.tearDown(record.reason)
     await takeIn(instance, moves)
   } catch (error) {
@@ -85,12 +88,19 @@ async function finishWithoutMachine(instance: MachineInstance): Promise<void> {
   const holderDied = context.holder === undefined && (current === State.PAUSED || current === State.RUNNING)
   const reason = holderDied ? 'the holder died while no daemon ran' : await endOf(instance)
   const isUnfinished = current === State.CREATING
+  if (await hasLeaseEnded(instance)) return await terminated(instance, LEASE_ENDED)
   const isAsked = desired === State.STOPPED
   await instance.tearDown(
     isUnfinished || isAsked ? record.reason : reason,
     holderDied ? 'holder died' : 'adopted',
   )
   if (isUnfinished && !isAsked) await instance.start({ isNew: false, desired })
+}
+
+async function hasLeaseEnded({ context, record }: MachineInstance): Promise<boolean> {
+  const { holder } = context
+  if (holder === undefined || !isFull(record.properties?.lease)) return false
+  return (await answer(context, holder.heldLease()))?.hasEnded === true
 }
 
 /** How QEMU has ended, by its holder. */

@@ -40,4 +40,5 @@ const STATE_NAMES: Readonly<Record<State, string>> = {
   [State.STOPPING]: 'stopping',
   [State.STOPPED]: 'stopped',
   [State.REMOVING]: 'removing',
+  [State.TERMINATED]: 'terminated',
 }

@@ -211,7 +211,7 @@ export class MachineInstance {
       const own = planned.map(({ step, words }) => recorded.step(step, words))
       const add = [...own, ...(saved?.steps ?? [])]
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
-      const set = { ...prepared, desired, current: State.CREATING, reason: '', ...another }
+      const set = { ...prepared, desired, current: State.CREATING, reason: '', terminated: false, ...another }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
       await recorded.commit({ set, add, rows: saved?.rows ?? [], kind: isNew ? 'created' : 'state', text })
       return planned
@@ -289,11 +289,11 @@ export class MachineInstance {
   }
 
   async kill(signal: AbortSignal): Promise<void> {
-    await this.#endAtOnce('the machine is being killed', () => this.#halt(), signal)
+    await this.endAtOnce('the machine is being killed', () => this.#halt(), signal)
   }
 
   async remove(signal: AbortSignal): Promise<void> {
-    await this.#endAtOnce('the instance is being removed', () => this.finishRemoval(), signal)
+    await this.endAtOnce('the instance is being removed', () => this.finishRemoval(), signal)
   }
 
   async finishRemoval(): Promise<void> {
@@ -334,6 +334,7 @@ export class MachineInstance {
   close(): void {
     const { machine, holder } = this.context
     this.context.machine = undefined
+    this.context.lease?.close()
     machine?.close()
     holder?.disconnect()
   }
@@ -343,7 +344,8 @@ export class MachineInstance {
     return this.#ending.signal
   }
 
-  async #endAtOnce(reason: string, change: () => Promise<void>, signal: AbortSignal): Promise<void> {
+  /** Runs `change` after those before it, which are cut short. */
+  async endAtOnce(reason: string, change: () => Promise<void>, signal: AbortSignal): Promise<void> {
     this.#ending.abort(new AgentError('ABORTED', `instance ${this.key}: ${reason}`))
     this.context.machine?.close()
     // It must have its turn also when its caller leaves, because the changes before it have been cut short.

@@ -6,6 +6,8 @@ import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildAddon, buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
+import { linuxClock } from '../../os/clock.ts'
+import { findAgentFolder, loadNative } from '../../os/native.ts'
 import type { Defaults } from '../machine/defaults.ts'
 import { askedQemu } from '../qemu/capabilities.ts'
 import { type Acceleration, chooseAcceleration, hasAccess, hostTscKhz } from '../qemu/host.ts'
@@ -16,6 +18,7 @@ import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Instances } from './instances.ts'
+import { type HostLeases, type LeaseHost, openLeases } from './leases/host-leases.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
@@ -44,6 +47,8 @@ export interface HostInstancesOptions {
   readonly catalogue?: string | undefined
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
+  /** Undefined without controllers. */
+  readonly leases?: Pick<LeaseHost, 'controller' | 'id' | 'nextRunId'> | undefined
   /** Opens what saves machines. */
   readonly openMoves?: ((host: MovesHost) => Moves) | undefined
 }
@@ -105,6 +110,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
       defaults: options.defaults,
     }),
     cpus: cpuShares(options.catalogue),
+    leases: options.leases && leasesOf(options.leases, options.log),
     isKept: true,
     isWalled: true,
     moves: options.openMoves?.({
@@ -136,9 +142,15 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
     holders,
     onlyFolder: runFolderOf(options.stateFolder),
     uids: undefined,
+    leases: undefined,
     isKept: false,
     isWalled: false,
   })
+}
+
+function leasesOf(host: NonNullable<HostInstancesOptions['leases']>, log: Logger): HostLeases {
+  const clock = linuxClock(loadNative(findAgentFolder(import.meta.filename)))
+  return openLeases({ ...host, clock, filters: nftFilters(), log })
 }
 
 function hostParts() {

@@ -20,7 +20,6 @@ import {
   type WatchInstancesResponse,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
-import { parseDocument } from '../machine/document/document.ts'
 import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { adoptAll } from './adopt.ts'
 import { connectAgent } from './connect-agent.ts'
@@ -31,11 +30,12 @@ import { plug, reserveCid, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { CpuChoices } from './documents/cpu-choices.ts'
 import { type HostMachines, provideStart } from './documents/host-machines.ts'
-import { wantedInstance } from './documents/wanted-instance.ts'
+import { expandedDocument, wantedInstance } from './documents/wanted-instance.ts'
 import { followGuest } from './follow-guest.ts'
 import { type InstanceHooks, MachineInstance } from './instance.ts'
 import { printInstanceMetrics } from './instance-metrics.ts'
 import { type Caller, type Instances, notFound, type OwnerCheck } from './instances.ts'
+import { type HostLeases, NO_LEASES, withLease } from './leases/host-leases.ts'
 import { checkFiles } from './machine/check-files.ts'
 import type { Plan } from './machine/plan.ts'
 import type { StepContext } from './machine/steps.ts'
@@ -45,7 +45,7 @@ import { moveCalls } from './moving/move-calls.ts'
 import { MovedAway, movedAway } from './moving/moved-away.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { chooseCid } from './record/choose-ids.ts'
-import { instanceOf, newRecord, recordOf } from './record/instance-record.ts'
+import { instanceOf, newRecord, recordOf, shownState } from './record/instance-record.ts'
 import { checkQuota, type Quotas, type QuotaUse } from './record/quota.ts'
 import { RecordedInstance } from './record/recorded-instance.ts'
 import { SavedRoom } from './record/saved-room.ts'
@@ -78,6 +78,8 @@ export interface InstancesParts extends SharedParts {
   readonly isKept: boolean
   /** Without them no machine is saved. */
   readonly moves?: Moves | undefined
+  /** Of machines that controllers know; without them there are none. */
+  readonly leases?: HostLeases | undefined
 }
 
 /** Opens the instances of a state folder, and takes in again those that run. */
@@ -150,7 +152,7 @@ class HostInstances implements Instances {
   }
 
   add(key: string, record: InstanceRecord, steps: readonly StepRecord[]): MachineInstance {
-    const { moves, quotas: _, ...parts } = this.#parts
+    const { moves, quotas: _, leases = NO_LEASES, ...parts } = this.#parts
     const { registry, plan, isKept, onlyFolder, uids, machines, ...shared } = parts
     const log = shared.log.with({ instance: key })
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
@@ -162,10 +164,12 @@ class HostInstances implements Instances {
         // Others end with their guest's panic by themselves.
         if (isKept) watchForPanic(machineOf, machine)
         watchDaemons(machineOf, machine)
+        leases.follow(machineOf, machine)
         mergeLater(machineOf)
       },
       onForgotten: () => {
         this.#instances.delete(key)
+        leases.forget(recorded.record)
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
         if (recorded.record.clone) cloneGone(recorded.record, { instances: this.#instances, moves })
       },
@@ -182,7 +186,9 @@ class HostInstances implements Instances {
         if (!isSaved) await prepareStart(starting, { ...starting.record, ...prepared })
         refuseServed(prepared.document, starting, this.#starting)
         this.#starting.set(starting, prepared.document)
-        return { ...prepared, pinnedCpus: await this.#cpus.choose(starting, prepared.document) }
+        const pinnedCpus = await this.#cpus.choose(starting, prepared.document)
+        const run = await leases.begin(starting, { ...starting.record, ...prepared })
+        return { ...prepared, pinnedCpus, ...run }
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
@@ -219,23 +225,21 @@ class HostInstances implements Instances {
   }
 
   async expand({ document }: ExpandRequest, { tenant }: Caller): Promise<ExpandResponse> {
-    const { machines } = this.#parts
-    if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
-    const machine = await machines.expand(parseDocument(document), { isPrivileged: tenant === undefined })
-    return { machine: JSON.stringify(machine) }
+    return { machine: await expandedDocument(document, tenant === undefined, this.#parts.machines) }
   }
 
   async ensure(request: EnsureInstanceRequest, caller: Caller, checkOwner?: OwnerCheck): Promise<Instance> {
-    const { migrationTarget } = request
-    if (migrationTarget !== undefined) return await this.move.ensureTarget(request, migrationTarget, caller)
+    const lease = (this.#parts.leases ?? NO_LEASES).check(request)
+    const target = request.migrationTarget
+    if (target !== undefined) return await this.move.ensureTarget(request, target, caller)
     if (request.saved !== undefined) return await this.#saved.ensure(request, caller, checkOwner)
-    const wanted = wantedInstance(request, caller, this.#parts)
+    const wanted = withLease(wantedInstance(request, caller, this.#parts), lease)
     const key = specKey(request.properties?.key ?? '')
     const known = this.#instances.get(key)
     if (known !== undefined)
       return (await describeEqual(known, wanted, caller)) ?? (await this.ensure(request, caller))
     const tenant = caller.tenant ?? request.properties?.tenant ?? ''
-    const properties = { key, tenant, labels: request.properties?.labels ?? {} }
+    const properties = { key, tenant, labels: request.properties?.labels ?? {}, lease }
     const { cid, document, specification } = await wanted.make(key)
     // Another call may have made it meanwhile.
     if (this.#instances.has(key)) return await this.ensure(request, caller)
@@ -343,10 +347,10 @@ class HostInstances implements Instances {
   }
 
   metrics(): string {
-    const figures = printInstanceMetrics(
-      this.#records().map(({ current }) => current),
-      { changes: this.#changes.counts, qmpErrors: this.#qmpErrors },
-    )
+    const figures = printInstanceMetrics(this.#records().map(shownState), {
+      changes: this.#changes.counts,
+      qmpErrors: this.#qmpErrors,
+    })
     return `${figures}${this.#parts.moves?.metrics() ?? ''}`
   }
 

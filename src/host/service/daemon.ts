@@ -10,14 +10,14 @@ import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
 import type { AtStep } from '../migration/faults.ts'
 import type { HostFacts } from '../migration/manifest.ts'
-import type { MoveController, MoveHost } from '../migration/move/move-host.ts'
+import type { MoveController } from '../migration/move/move-host.ts'
 import type { Templates } from '../migration/templates.ts'
 import { openSecrets, type Secrets } from '../secrets/secrets.ts'
 import { readCredentials } from '../tls/credentials.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
-import { openHost } from './hosts/open-host.ts'
+import { type OpenHost, openHost } from './hosts/open-host.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -110,7 +110,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const { facts, instances, templates } = await openInstances(options, {
     registry,
     secrets,
-    among: among?.among,
+    host: among,
   })
   parts.unshift({ name: 'instances', close: () => instances.close() })
   parts.unshift({ name: 'templates', close: () => templates?.close() })
@@ -157,13 +157,13 @@ function logRebuild({ instances, unreadable, keptAside, lost }: RebuildReport, l
 async function openInstances(
   options: DaemonOptions,
   {
-    among,
+    host,
     registry,
     secrets,
   }: {
     readonly registry: Registry
     readonly secrets: Secrets
-    readonly among: MoveHost | undefined
+    readonly host: OpenHost | undefined
   },
 ): Promise<{
   readonly instances: Instances
@@ -189,12 +189,16 @@ async function openInstances(
     uids,
     catalogue,
     isLeashed,
+    leases: host?.leases && {
+      ...{ id: host.among.id, nextRunId: host.among.nextRunId },
+      controller: host.leases,
+    },
     // A hypervisor's machine ends with it.
     openMoves: isLeashed
       ? undefined
-      : (host) => {
-          moves = host
-          return openMigration({ ...host, among }, options.atStep)
+      : (facts) => {
+          moves = facts
+          return openMigration({ ...facts, among: host?.among }, options.atStep)
         },
   })
   if (moves === undefined) return { instances }

@@ -371,6 +371,7 @@ const TEXTS: Readonly<Record<State, string>> = {
   [State.STOPPING]: 'stopping',
   [State.STOPPED]: 'stopped',
   [State.REMOVING]: 'removing',
+  [State.TERMINATED]: 'terminated',
 }
 
 const NO_STATUS = { node: '', sizeBytes: 0n, locks: [], jobs: [], lastError: '' }

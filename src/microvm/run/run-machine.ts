@@ -137,13 +137,15 @@ async function removeUnlessOthers(
   }
 }
 
+const ENDED: readonly State[] = [State.STOPPED, State.TERMINATED]
+
 /** Resolves with how the machine has ended. */
 async function endOf(daemon: DaemonClient, key: string, after: bigint): Promise<string> {
   try {
     const request = WatchInstancesRequest.encode({ after, once: false }).finish()
     for await (const answer of read(daemon, 'watchInstances', request)) {
       for (const change of WatchInstancesResponse.decode(answer).changes)
-        if (change.key === key && (change.state === State.STOPPED || change.kind === 'removed'))
+        if (change.key === key && (ENDED.includes(change.state) || change.kind === 'removed'))
           return change.text
     }
     return 'the daemon has ended'

@@ -207,7 +207,7 @@ describe('LeaseKeeper', () => {
     await settled()
     bench.last.answer({ status: Status.STATUS_TERMINATE })
     await expect(acquired).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
-    expect(bench.ends).toEqual([])
+    expect([bench.ends, bench.reasons]).toEqual([[], []])
   })
 
   it('keeps the end that the holder has, when it cannot be moved', async () => {

@@ -27,7 +27,9 @@ export function openReal(
     atStep = faultsOf(process.env.MICROVM_TEST_FAULTS),
     log = silentLogger(),
     ...options
-  }: Partial<Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'log' | 'quotas' | 'secrets'>> & {
+  }: Partial<
+    Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'leases' | 'log' | 'quotas' | 'secrets'>
+  > & {
     readonly atStep?: AtStep | undefined
   } = {},
 ): Promise<Instances> {

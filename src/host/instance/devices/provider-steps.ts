@@ -30,7 +30,7 @@ export async function providersOf(
   const lifted = limits.length > 0 ? [] : providerSteps(instance, [key]).flatMap(withoutLimits)
   return {
     daemons: own('daemon'),
-    filters: own('filter'),
+    filters: [...own('fence'), ...own('filter')],
     taps: [...own('tap'), ...limits, ...lifted],
     secrets,
   }
@@ -48,7 +48,7 @@ export function providerSteps(
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
   return recorded.steps.filter(
     ({ step, words: [key = ''] }) =>
-      ['daemon', 'filter', 'tap', 'throttle'].includes(step) && wanted.includes(key),
+      ['daemon', 'fence', 'filter', 'tap', 'throttle'].includes(step) && wanted.includes(key),
   )
 }
 

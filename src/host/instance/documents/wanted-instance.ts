@@ -51,6 +51,16 @@ export function wantedInstance(
   }
 }
 
+/** The machine that a document means now, in JSON. Throws as EnsureInstance does. */
+export async function expandedDocument(
+  text: string,
+  isPrivileged: boolean,
+  machines: HostMachines | undefined,
+): Promise<string> {
+  if (machines === undefined) throw new AgentError('UNIMPLEMENTED', 'no machines of documents here')
+  return JSON.stringify(await machines.expand(parseDocument(text), { isPrivileged }))
+}
+
 function wantedDocument(
   text: string,
   isPrivileged: boolean,

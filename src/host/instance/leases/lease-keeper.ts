@@ -19,6 +19,9 @@ export interface LeaseParts {
 const DRIFT_PER_MILLE = 10n
 /** and what the holder's timer and a kill may take then. */
 const KILL_MS = 50n
+/** Why a machine has ended whose lease was not renewed. */
+export const LEASE_ENDED = 'the lease has ended'
+
 /** Renewals in the time of a grant. */
 const RENEWALS = 3
 const FIRST_PAUSE_MS = 100
@@ -44,6 +47,7 @@ export class LeaseKeeper {
   #ttlMs = 0n
   #epoch = 0n
   #hasEnded = false
+  #isAcquiring = false
 
   /** `untilNs`: the end of a lease that an earlier daemon has kept. */
   constructor(parts: LeaseParts, untilNs = 0n) {
@@ -64,12 +68,14 @@ export class LeaseKeeper {
   /** Waits for a grant. Rejects with the reason of `signal`, or with FAILED_PRECONDITION when another hypervisor runs the machine. */
   async acquire(signal: AbortSignal): Promise<void> {
     const both = AbortSignal.any([signal, this.#over.signal])
+    this.#isAcquiring = true
     for (let pauseMs = FIRST_PAUSE_MS; !(await this.#renewed(both)); pauseMs *= 2) {
       both.throwIfAborted()
       if (this.#hasEnded)
         throw new AgentError('FAILED_PRECONDITION', 'lease: the controller has another hypervisor run it')
       await this.#parts.clock.sleep(Math.min(pauseMs, this.#intervalMs()), both)
     }
+    this.#isAcquiring = false
   }
 
   /** Renews the lease until it ends or is closed; never rejects. */
@@ -80,7 +86,7 @@ export class LeaseKeeper {
     while (!this.#hasEnded && !signal.aborted) {
       const beganNs = clock.boottimeNs()
       if (beganNs >= this.#untilNs) {
-        this.#end('the lease has ended')
+        this.#end(LEASE_ENDED)
         return
       }
       const isRenewed = await this.#renewed(signal)
@@ -99,7 +105,8 @@ export class LeaseKeeper {
   #end(reason: string): void {
     if (this.#hasEnded || this.#over.signal.aborted) return
     this.#hasEnded = true
-    this.#parts.onEnded(reason)
+    // There is no machine yet.
+    if (!this.#isAcquiring) this.#parts.onEnded(reason)
   }
 
   #intervalMs(): number {
@@ -134,11 +141,20 @@ export class LeaseKeeper {
       this.#parts.log.warn('lease: grant ignored', { reason: ignored })
       return false
     }
-    await this.#parts.extend(untilNs)
+    await this.#extend(untilNs)
     this.#untilNs = untilNs
     this.#ttlMs = ttlMs
     this.#epoch = epoch
     return true
+  }
+
+  /** A machine whose end cannot be moved ends when it was to. */
+  async #extend(untilNs: bigint): Promise<void> {
+    const { clock, extend } = this.#parts
+    const presentNs = this.#untilNs === 0n ? untilNs : this.#untilNs
+    const leftMs = Math.max(0, Number((presentNs - clock.boottimeNs()) / MS))
+    const late = () => new AgentError('DEADLINE_EXCEEDED', 'the end of the machine was not moved in time')
+    await withTimeout(clock, leftMs, extend(untilNs), late)
   }
 
   #whyIgnored({

@@ -15,11 +15,10 @@ interface FenceContext {
   readonly clock: Pick<Clock, 'boottimeNs'>
 }
 
-/** For nft(8), which the kernel's time of an element begins after. */
-export const FENCE_LATE_MS = 100
+/** For nft(8), with whose end the kernel's time of an element begins; tried in this order. */
+export const NFT_MS = [100, 200, 400, 800] as const
 
 const MS = 1_000_000n
-const ATTEMPTS = 3
 /** The names in the table. */
 const LEASED = 'leased'
 const CHAIN = 'from-guest'
@@ -66,14 +65,14 @@ export async function openFences(
 ): Promise<void> {
   if (taps.length === 0) return
   const set = (leftMs: number) => filters.run(taps.map((tap) => elementOf(tap, leftMs)).join('\n'))
-  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+  for (const ms of NFT_MS) {
     const beganNs = clock.boottimeNs()
-    const leftMs = Number((untilNs - beganNs) / MS) - FENCE_LATE_MS
+    const leftMs = Number((untilNs - beganNs) / MS) - ms
     await set(Math.max(0, leftMs))
-    if (leftMs <= 0 || clock.boottimeNs() - beganNs <= BigInt(FENCE_LATE_MS) * MS) return
+    if (leftMs <= 0 || clock.boottimeNs() - beganNs <= BigInt(ms) * MS) return
   }
   await set(0)
-  throw new AgentError('UNAVAILABLE', `nft: took more than ${FENCE_LATE_MS} ms ${ATTEMPTS} times`)
+  throw new AgentError('UNAVAILABLE', `nft: took more than ${NFT_MS.join(', ')} ms`)
 }
 
 /** An element keeps its first timeout when it is only added again. Without one, it would stay for ever. */

@@ -29,6 +29,8 @@ import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-recor
 import { volumeField } from '../documents/host-machines.ts'
 import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
+import { checkInterface, isFull, refuseUnfenced } from '../leases/check-lease.ts'
+import { fencedTap } from '../leases/network-fence.ts'
 import { layerFiles } from '../snapshots/layers.ts'
 import { daemonSteps, type ProgramName } from './daemon-steps.ts'
 import { OWN_FOLDER, VARIABLES } from './instance-files.ts'
@@ -117,6 +119,7 @@ export function planFor(host: PlanHost): Plan {
       ...variablesSteps(hardware, variables),
       ...(cgroup === undefined ? [] : [cgroup]),
       { step: 'holder', words: ['', folder, ...names] },
+      ...(isMachine && isFull(record.properties?.lease) ? leaseSteps(hardware) : []),
       ...daemons,
       { step: 'qemu', words: ['', qmp], secrets, ...qemu },
       ...(record.pinnedCpus.length === 0
@@ -127,6 +130,7 @@ export function planFor(host: PlanHost): Plan {
       ...(await passwordSteps(hardware, host, record)),
       ...(isMachine
         ? [
+            ...(isFull(record.properties?.lease) ? fenceSteps(spec, folder) : []),
             ...filterSteps(spec, folder),
             ...(await tapSteps(hardware.machine ? withoutItems(spec) : spec, ownMetadata(hardware, host))),
           ]
@@ -304,6 +308,22 @@ function qemuUser(
   const kvm = acceleration === 'kvm' ? walls.kvm : 'all'
   const needsRoot = kvm === 'root' || Object.values(backends).some(({ kind }) => kind === 'folder')
   return { uid: needsRoot ? 0 : uid, groups: typeof kvm === 'number' ? [kvm] : [] }
+}
+
+/** Refuses what goes on after the end of the lease. */
+function leaseSteps({ spec, backends }: Hardware): readonly PlannedStep[] {
+  refuseUnfenced({ ...spec.backends, ...backends })
+  return [{ step: 'lease', words: [''] }]
+}
+
+function fenceSteps({ devices, backends }: VmSpec, folder: string): readonly PlannedStep[] {
+  return Object.values(devices).flatMap((device): readonly PlannedStep[] => {
+    const backend = device.kind === 'nic' ? backends[device.backend] : undefined
+    if (device.kind !== 'nic' || backend?.kind !== 'tap') return []
+    checkInterface(device.backend, backend.interfaceName)
+    const { table, interfaceName } = fencedTap(folder, device.backend, backend.interfaceName)
+    return [{ step: 'fence', words: [device.backend, table, interfaceName] }]
+  })
 }
 
 /** The rules of the taps that have filters. */

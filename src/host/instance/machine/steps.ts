@@ -13,6 +13,8 @@ import { filtered, type PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import { answer, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
+import { FENCE_STEP, LEASE_STEP } from '../leases/lease-steps.ts'
+import type { MachineLease } from '../leases/machine-lease.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { claimSaved, releaseSaved } from '../record/saved-claim.ts'
@@ -52,6 +54,8 @@ export interface StepContext {
   holder: Holder | undefined
   /** Set by the step `qemu`, or when the instance is taken in again. */
   machine: Machine | undefined
+  /** While the machine has one. */
+  lease?: MachineLease | undefined
   readonly onEvent: (event: QmpEvent) => void
   /** Ends waits for QEMU when the instance is to end at once. */
   readonly ending: () => AbortSignal
@@ -100,8 +104,10 @@ export type StepName =
   | 'revert'
   | 'variables'
   | 'cgroup'
+  | 'fence'
   | 'filter'
   | 'holder'
+  | 'lease'
   | 'daemon'
   | 'qemu'
   | 'cpus'
@@ -170,6 +176,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     undo: async ({ cgroups, folder }, [, name = '']) =>
       name === cgroupName(folder) ? await cgroups?.remove(name) : undefined,
   },
+  fence: FENCE_STEP,
   /**
    * The rules of a tap: words are its backend's key and their table. They are made once QEMU has made its tap, before that is
    * set up, and are undone after all processes have ended.
@@ -194,6 +201,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     },
     undo: endHolder,
   },
+  lease: LEASE_STEP,
   /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
   daemon: {
     make: async (context, { words: [key = '', name = '', socket = ''], argv, links, walls }, { uid }) => {
@@ -385,5 +393,5 @@ function holderOf({ holder }: StepContext): Holder {
 
 function present<T>(value: T | undefined): T {
   if (value !== undefined) return value
-  throw new AgentError('INTERNAL', 'a step to start a process without its arguments')
+  throw new AgentError('INTERNAL', 'a step without what it needs')
 }

@@ -108,13 +108,18 @@ export function hasHolder(steps: readonly StepRecord[]): boolean {
   return steps.some(({ step }) => step === 'holder')
 }
 
+/** As callers see it. */
+export function shownState({ current, terminated }: Pick<InstanceRecord, 'current' | 'terminated'>): State {
+  return terminated && current === State.STOPPED ? State.TERMINATED : current
+}
+
 /** What the record alone tells of an instance. */
 export function instanceOf(record: InstanceRecord): Instance {
-  const { properties, specification, awaiting, current, reason, bootId, reboots } = record
+  const { properties, specification, awaiting, reason, bootId, reboots } = record
   const { sequence, createdMs, cid, uid, document } = record
   return {
     properties,
-    state: current,
+    state: shownState(record),
     reason,
     ...(document !== undefined
       ? { configurations: configurationsOf(record, true) }

@@ -3,7 +3,7 @@ import type { Logger } from '../../../base/log.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { Change, Registry } from '../registry/registry.ts'
 import type { InstanceChanges } from './changes.ts'
-import { recordRow, stepKey, stepRow, withoutStep } from './instance-record.ts'
+import { recordRow, shownState, stepKey, stepRow, withoutStep } from './instance-record.ts'
 import type { Timeline } from './timeline.ts'
 
 /** What a change is called, for those who watch. */
@@ -129,7 +129,7 @@ export class RecordedInstance {
   }
 
   #announce(sequence: bigint, kind: string, text: string): void {
-    const { properties, current } = this.#record
+    const { properties } = this.#record
     const tenant = properties?.tenant ?? ''
     this.#changes.publish({
       sequence,
@@ -138,7 +138,7 @@ export class RecordedInstance {
       tenant,
       kind,
       text,
-      state: current,
+      state: shownState(this.#record),
     })
   }
 }

@@ -17,6 +17,7 @@ export function obstaclesOf(instance: MachineInstance): readonly string[] {
   const layers = record.layers.length > 0 || record.snapshots.length > 0
   return [
     ...(layers ? ['snapshots: their layers are files of this host, want them merged'] : []),
+    ...(record.properties?.lease ? ['properties.lease: the run here is the one that has it'] : []),
     ...(record.clone ? ['clone: the disks of other machines are below its own'] : []),
     ...Object.entries(backends).flatMap(([key, backend]) => {
       const kind = OBSTACLES.find((name) => backend[name] !== undefined)

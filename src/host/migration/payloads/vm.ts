@@ -23,6 +23,7 @@ const STAGES: Readonly<Record<State, Stage | undefined>> = {
   [State.STOPPING]: Stage.STOPPING,
   [State.STOPPED]: Stage.STOPPED,
   [State.REMOVING]: Stage.REMOVING,
+  [State.TERMINATED]: Stage.STOPPED,
 }
 
 /** The payloads of devices. */

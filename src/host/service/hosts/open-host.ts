@@ -3,6 +3,7 @@ import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import { openController } from '../../controller/client.ts'
+import type { LeaseController } from '../../instance/leases/machine-lease.ts'
 import type { Registry } from '../../instance/registry/registry.ts'
 import type { HostFacts } from '../../migration/manifest.ts'
 import { MOVE_SETTINGS, type MoveController, type MoveHost } from '../../migration/move/move-host.ts'
@@ -15,6 +16,8 @@ import { registerHost } from './register-host.ts'
 
 export interface OpenHost {
   readonly among: MoveHost
+  /** Undefined without controllers. */
+  readonly leases: LeaseController | undefined
   /** Says to the controllers that this host is there, until it is closed. */
   register(facts: () => Promise<HostFacts>): void
   /** Ends the calls to controllers, and all waits for them. */
@@ -54,6 +57,7 @@ export function openHost(options: {
   }
   return {
     among,
+    leases: client?.leases,
     register: (facts) => {
       if (client === undefined) return
       const { id, networks } = settings
@@ -75,7 +79,7 @@ export function openHost(options: {
 
 function controllerOf({ controllers }: HostSettings, credentials: Credentials) {
   if (controllers.length === 0) return undefined
-  const { service, vms, close } = openController({ endpoints: controllers, credentials })
+  const { runLease, service, vms, close } = openController({ endpoints: controllers, credentials })
   const controller: MoveController = {
     ensureVm: (request) => service.ensureVm(request),
     ensureMigrationTarget: (request) => vms.ensureMigrationTarget(request),
@@ -83,7 +87,13 @@ function controllerOf({ controllers }: HostSettings, credentials: Credentials) {
     getVm: (request) => service.getVm(request),
     listHosts: async () => (await service.listHosts({})).hosts,
   }
-  return { controller, service, close }
+  const leases: LeaseController = {
+    ensureVm: async (request, signal) => void (await service.ensureVm(request, { signal })),
+    removeVm: async (us) => void (await service.removeVm({ us })),
+    renewLease: (request, signal) => service.renewLease(request, { signal }),
+    runLease,
+  }
+  return { controller, leases, service, close }
 }
 
 const missing = async (): Promise<never> => {

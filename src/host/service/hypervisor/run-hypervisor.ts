@@ -168,7 +168,8 @@ async function endOf(instances: Instances, key: string, after: bigint): Promise<
     for (const { key: of, kind, state } of changes) {
       if (of !== key) continue
       if (kind === 'removed') return { reason: '' }
-      if (state === State.STOPPED) return { reason: (await instances.get(key, CALLER)).reason }
+      if (state === State.STOPPED || state === State.TERMINATED)
+        return { reason: (await instances.get(key, CALLER)).reason }
     }
   }
   return { reason: '' }

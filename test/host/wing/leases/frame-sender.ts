@@ -1,64 +1,69 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import type { NetworkNamespace } from '../../../support/host/network-namespace.ts'
+import { endChild } from '../../../support/processes.ts'
 
-/**
- * Makes the tap of its first argument as QEMU would, a port of the bridge of its third, and writes a frame with a number into it
- * 50 times a second. Prints `ready`, then the number of each frame that comes out of the interface of its second.
- */
-const PROGRAM = `
-import fcntl, os, select, socket, struct, subprocess, sys, time
+/** Makes the tap of its first argument as QEMU would, a port of the bridge of its second, and writes a frame 50 times a second. */
+const SENDER = `
+import fcntl, os, struct, subprocess, sys, time
 tap = os.open('/dev/net/tun', os.O_RDWR)
 fcntl.ioctl(tap, 0x400454ca, struct.pack('16sH', sys.argv[1].encode(), 0x1002))
-subprocess.run(['ip', 'link', 'set', sys.argv[1], 'master', sys.argv[3], 'up'], check=True)
-out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-out.bind((sys.argv[2], 0))
-print('ready', flush=True)
-number = 0
+subprocess.run(['ip', 'link', 'set', sys.argv[1], 'master', sys.argv[2], 'up'], check=True)
 while True:
-    frame = bytes.fromhex('ffffffffffff525400000002' + '88b5') + b'MARK%08d' % number + bytes(46)
-    os.write(tap, frame)
-    number += 1
-    end = time.monotonic() + 0.02
-    while (left := end - time.monotonic()) > 0 and select.select([out], [], [], left)[0]:
-        data = out.recv(2048)
-        at = data.rfind(b'MARK')
-        if at >= 0: print(int(data[at + 4:at + 12]), flush=True)
+    os.write(tap, bytes.fromhex('ffffffffffff525400000002' + '88b5') + b'MARK' + bytes(46))
+    time.sleep(0.02)
 `
 
-/** A guest that never stops sending. */
-export interface FrameSender {
-  /** How many frames have come through until now. */
-  readonly passed: () => number
-  /** When the last one did, by this process's `now`. */
+/** Prints a line for each such frame that comes out of the interface of its first argument. */
+const WATCHER = `
+import socket, sys
+out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+out.bind((sys.argv[1], 0))
+print('ready', flush=True)
+while True:
+    if out.recv(2048)[14:18] == b'MARK': print('frame', flush=True)
+`
+
+/** A guest that never stops sending, in a network namespace. Its end is the tap's. */
+export function senderArgv(
+  namespace: Pick<NetworkNamespace, 'enter'>,
+  tap: string,
+  bridge: string,
+): readonly [string, ...string[]] {
+  const [program = '', ...argv] = [...namespace.enter, '/usr/bin/python3', '-c', SENDER, tap, bridge]
+  return [program, ...argv]
+}
+
+/** What comes out of the other end of a bridge's port. */
+export interface FrameWatcher {
+  readonly frames: () => number
+  /** When the last one came, by `now`. */
   readonly lastNs: () => bigint
-  /** Its end is the tap's. */
   close(): Promise<void>
 }
 
-export async function sendFrames(
+export async function watchFrames(
   namespace: NetworkNamespace,
-  { tap, seen, bridge, now }: { tap: string; seen: string; bridge: string; now: () => bigint },
-): Promise<FrameSender> {
-  const [program = '', ...enter] = namespace.enter
-  const argv = [...enter, '/usr/bin/python3', '-c', PROGRAM, tap, seen, bridge]
-  const sender = spawn(program, argv, { stdio: ['ignore', 'pipe', 'inherit'] })
-  const ready = Promise.withResolvers<void>()
-  const ended = new Promise<void>((resolve) => sender.once('close', () => resolve()))
-  let passed = 0
+  seen: string,
+  now: () => bigint,
+): Promise<FrameWatcher> {
+  const [program = '', ...argv] = [...namespace.enter, '/usr/bin/python3', '-c', WATCHER, seen]
+  const watcher: ChildProcess = spawn(program, argv, { stdio: ['ignore', 'pipe', 'inherit'] })
+  let frames = -1
   let lastNs = 0n
-  createInterface(sender.stdout).on('line', (line) => {
-    if (line === 'ready') return ready.resolve()
-    passed += 1
+  if (watcher.stdout === null) throw new Error('no output')
+  const lines = createInterface(watcher.stdout).on('line', () => {
+    frames += 1
     lastNs = now()
   })
-  await Promise.race([ready.promise, ended.then(() => Promise.reject(new Error('the sender has ended')))])
-  return {
-    passed: () => passed,
-    lastNs: () => lastNs,
-    close: async () => {
-      sender.kill('SIGKILL')
-      await ended
-    },
-  }
+  await once(lines, 'line')
+  return { frames: () => frames, lastNs: () => lastNs, close: () => endChild(watcher, 'SIGKILL') }
+}
+
+/** A bridge with a port whose other end is `seen0`. */
+export function withBridge(namespace: NetworkNamespace): void {
+  namespace.ip('link add br0 up type bridge mcast_snooping 0')
+  namespace.ip('link add out0 up master br0 type veth peer name seen0')
+  namespace.ip('link set seen0 up')
 }

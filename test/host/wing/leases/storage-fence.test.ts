@@ -33,7 +33,7 @@ describe('the fence of a qemu-storage-daemon', () => {
     const control = ['--chardev', `socket,id=q,path=${join(folder, 'qmp')},server=on,wait=off`]
     const argv = [...node('one'), ...node('two'), ...nbd, ...control, '--monitor', 'chardev=q']
     daemon = spawn('qemu-storage-daemon', argv, { stdio: 'inherit' })
-    qmp = await connectQmp(join(folder, 'qmp'), AbortSignal.timeout(5000))
+    qmp = await connectQmp(join(folder, 'qmp'), AbortSignal.timeout(20_000))
     storage = qemuStorageFence(qmp)
   })
   afterEach(async () => {

@@ -3,6 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import { LeaseMode } from "../../../vm.ts";
 import { Identity } from "../../agent/v1/lifecycle.ts";
 
 export const protobufPackage = "microvm.instance.v1";
@@ -29,6 +30,8 @@ export const State = {
   /** STOPPED - No process is left; record, log and disks stay. */
   STOPPED: 6,
   REMOVING: 7,
+  /** TERMINATED - As STOPPED: a controller has ended the machine, or its lease has ended. */
+  TERMINATED: 8,
 } as const;
 
 export type State = typeof State[keyof typeof State];
@@ -42,6 +45,7 @@ export namespace State {
   export type STOPPING = typeof State.STOPPING;
   export type STOPPED = typeof State.STOPPED;
   export type REMOVING = typeof State.REMOVING;
+  export type TERMINATED = typeof State.TERMINATED;
 }
 
 /** What a document's `stability` asks for. */
@@ -234,11 +238,23 @@ export interface Properties {
   tenant: string;
   /** For people and tools; the daemon looks at none of them. */
   labels: { [key: string]: string };
+  /** How controllers say whether the machine may run; absent when they are not asked. */
+  lease?: Lease | undefined;
 }
 
 export interface Properties_LabelsEntry {
   key: string;
   value: string;
+}
+
+export interface Lease {
+  /**
+   * LM_STORAGE_LOCKING: the locks of its disks keep others out. The machine runs on without a controller, and ends when one says so.
+   * LM_FULL_LEASES: it runs only while a controller's grant lasts.
+   */
+  mode: LeaseMode;
+  /** How long a grant lasts: 1,000 to 3,600,000; 0 is 15,000. Only of LM_FULL_LEASES. */
+  ttlMs: number;
 }
 
 export interface MigrationTarget {
@@ -2733,7 +2749,7 @@ export const ExpandResponse: MessageFns<ExpandResponse> = {
 };
 
 function createBaseProperties(): Properties {
-  return { key: "", tenant: "", labels: {} };
+  return { key: "", tenant: "", labels: {}, lease: undefined };
 }
 
 export const Properties: MessageFns<Properties> = {
@@ -2747,6 +2763,9 @@ export const Properties: MessageFns<Properties> = {
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
       Properties_LabelsEntry.encode({ key: key as any, value }, writer.uint32(26).fork()).join();
     });
+    if (message.lease !== undefined) {
+      Lease.encode(message.lease, writer.uint32(34).fork()).join();
+    }
     return writer;
   },
 
@@ -2790,6 +2809,14 @@ export const Properties: MessageFns<Properties> = {
             }
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.lease = Lease.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2818,6 +2845,7 @@ export const Properties: MessageFns<Properties> = {
       },
       {},
     );
+    message.lease = (object.lease !== undefined && object.lease !== null) ? Lease.fromPartial(object.lease) : undefined;
     return message;
   },
 };
@@ -2885,6 +2913,73 @@ export const Properties_LabelsEntry: MessageFns<Properties_LabelsEntry> = {
     const message = createBaseProperties_LabelsEntry();
     message.key = object.key ?? "";
     message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseLease(): Lease {
+  return { mode: 0, ttlMs: 0 };
+}
+
+export const Lease: MessageFns<Lease> = {
+  encode(message: Lease, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.mode !== 0) {
+      writer.uint32(8).int32(message.mode);
+    }
+    if (message.ttlMs !== 0) {
+      writer.uint32(16).uint32(message.ttlMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Lease {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLease();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.mode = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.ttlMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Lease>): Lease {
+    return Lease.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Lease>): Lease {
+    const message = createBaseLease();
+    message.mode = object.mode ?? 0;
+    message.ttlMs = object.ttlMs ?? 0;
     return message;
   },
 };

@@ -79,7 +79,11 @@ export interface InstanceRecord {
   instanceId: string;
   runId: bigint;
   /** Of an instance that awaits a machine of another host. */
-  target: MigrationTarget | undefined;
+  target:
+    | MigrationTarget
+    | undefined;
+  /** A controller, or the end of its lease, has ended the last run. */
+  terminated: boolean;
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -184,6 +188,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     instanceId: "",
     runId: 0n,
     target: undefined,
+    terminated: false,
   };
 }
 
@@ -310,6 +315,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.target !== undefined) {
       MigrationTarget.encode(message.target, writer.uint32(306).fork()).join();
+    }
+    if (message.terminated !== false) {
+      writer.uint32(312).bool(message.terminated);
     }
     return writer;
   },
@@ -622,6 +630,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.target = MigrationTarget.decode(reader, reader.uint32());
             continue;
           }
+          case 39: {
+            if (tag !== 312) {
+              break;
+            }
+
+            message.terminated = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -691,6 +707,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     message.target = (object.target !== undefined && object.target !== null)
       ? MigrationTarget.fromPartial(object.target)
       : undefined;
+    message.terminated = object.terminated ?? false;
     return message;
   },
 };

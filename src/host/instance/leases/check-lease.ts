@@ -1,0 +1,57 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { Lease } from '../../../gen/microvm/instance/v1/instance.ts'
+import { LeaseMode } from '../../../gen/vm.ts'
+import { pathOf } from '../../spec/component-path.ts'
+
+const DEFAULT_TTL_MS = 15_000
+const TTL_MS = { least: 1000, most: 3_600_000 } as const
+
+/** The lease that a request wants of a new instance. Throws INVALID_ARGUMENT naming the field. */
+export function checkedLease(lease: Lease | undefined): Lease | undefined {
+  if (lease === undefined) return undefined
+  const { mode, ttlMs } = lease
+  const refuse = (field: string, text: string): never => {
+    throw new AgentError('INVALID_ARGUMENT', `properties.lease.${field}: ${text}`)
+  }
+  if (mode === LeaseMode.LM_STORAGE_LOCKING)
+    return ttlMs === 0 ? { mode, ttlMs } : refuse('ttl_ms', 'want it with LM_FULL_LEASES only')
+  if (mode !== LeaseMode.LM_FULL_LEASES)
+    return refuse('mode', `${mode}, want LM_STORAGE_LOCKING or LM_FULL_LEASES`)
+  if (ttlMs !== 0 && (ttlMs < TTL_MS.least || ttlMs > TTL_MS.most))
+    return refuse('ttl_ms', `${ttlMs}, want ${TTL_MS.least} to ${TTL_MS.most}`)
+  return { mode, ttlMs: ttlMs || DEFAULT_TTL_MS }
+}
+
+/** Whether a machine runs only while a grant lasts. */
+export function isFull(lease: Lease | undefined): boolean {
+  return lease?.mode === LeaseMode.LM_FULL_LEASES
+}
+
+type AnyBackend = { readonly kind: string; readonly access?: string }
+
+/** What changes nothing outside the machine, or is fenced. */
+const FENCED: readonly string[] = ['tap', 'vhost-vsock', 'vsock-daemon', 'console', 'content']
+
+/**
+ * Throws FAILED_PRECONDITION naming a backend that a machine could still write to, or send by, after the end of its lease: nothing
+ * but the end of its processes would stop it.
+ */
+export function refuseUnfenced(backends: Readonly<Record<string, AnyBackend>>): void {
+  for (const [key, { kind, access }] of Object.entries(backends)) {
+    const isOnlyRead = (kind === 'file' || kind === 'network-disk') && access !== 'read-write'
+    if (FENCED.includes(kind) || isOnlyRead) continue
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `${pathOf('backends', key)}: cannot be fenced (${kind}), as LM_FULL_LEASES wants it; want only taps, and disks that are read-only or scratch`,
+    )
+  }
+}
+
+/** nft(8) has its name in a string. Throws FAILED_PRECONDITION. */
+export function checkInterface(key: string, name: string): void {
+  if (/^[\w.-]+$/.test(name)) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `${pathOf('backends', key)}: interface ${JSON.stringify(name)}: want letters, digits, "_", "-" and "." with LM_FULL_LEASES`,
+  )
+}

@@ -1,0 +1,170 @@
+import { randomUUID } from 'node:crypto'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import type { EnsureInstanceRequest, Lease } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { HypervisorID } from '../../../gen/vm.ts'
+import type { Clock } from '../../../os/clock.ts'
+import type { WantedInstance } from '../documents/wanted-instance.ts'
+import type { PacketFilters } from '../filters/nft.ts'
+import type { MachineInstance } from '../instance.ts'
+import type { Machine } from '../machine/machine.ts'
+import { checkedLease, isFull } from './check-lease.ts'
+import { type LeaseController, MachineLease } from './machine-lease.ts'
+import { fencedTap } from './network-fence.ts'
+import { terminate } from './terminate.ts'
+
+export interface LeaseHost {
+  /** Of this host, among those of its controllers. */
+  readonly id: string
+  readonly controller: LeaseController
+  /** Greater than any that this host has used. */
+  readonly nextRunId: () => Promise<bigint>
+  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
+  readonly filters: PacketFilters
+  readonly log: Logger
+}
+
+/** Of the machines of the administrator. */
+const NAMESPACE = 'default'
+
+/** The leases of the machines of this host. */
+export interface HostLeases {
+  /** The lease that a new instance is to have. Throws INVALID_ARGUMENT or FAILED_PRECONDITION naming the field. */
+  check(request: Pick<EnsureInstanceRequest, 'properties' | 'document' | 'specification'>): Lease | undefined
+  /** Makes the next run of the instance known, and gives it its lease. Resolves with what is to be recorded of it. */
+  begin(instance: MachineInstance, next: Readonly<InstanceRecord>): Promise<Partial<InstanceRecord>>
+  /** Follows what is said of a machine that has been started or taken in again. */
+  follow(instance: MachineInstance, machine: Machine): void
+  /** The instance has been removed. */
+  forget(record: Readonly<InstanceRecord>): void
+}
+
+export function openLeases(host: LeaseHost): HostLeases {
+  const leaseOf = (instance: MachineInstance, record: Readonly<InstanceRecord>, isRegistered: boolean) =>
+    new MachineLease(
+      {
+        ...host,
+        us: hypervisorOf(record, host.id),
+        settings: settingsOf(record),
+        log: host.log.with({ instance: instance.key }),
+        terminate: (reason) => terminate(instance, reason),
+      },
+      { isRegistered },
+    )
+  return {
+    check: wantedLease,
+    begin: async (instance, next) => {
+      const lease = next.properties?.lease
+      if (lease === undefined) return {}
+      const run = { instanceId: next.instanceId || randomUUID(), runId: await host.nextRunId() }
+      const begun = leaseOf(instance, { ...next, ...run }, false)
+      await begun.register().catch((error) => {
+        const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
+        if (!isAway || isFull(lease)) throw error
+        host.log.warn('machine not made known to a controller', { error: messageOf(error) })
+      })
+      instance.context.lease = begun
+      return run
+    },
+    follow: (instance, machine) => {
+      const { context, record } = instance
+      if (record.properties?.lease === undefined) return
+      const lease = context.lease ?? leaseOf(instance, record, true)
+      if (context.lease === undefined) {
+        context.lease = lease
+        if (isFull(record.properties.lease)) void takeIn(instance, lease, host)
+      }
+      lease.follow()
+      void machine.gone.then(() => {
+        lease.machineHasEnded()
+        if (context.lease === lease) context.lease = undefined
+      })
+    },
+    forget: (record) => {
+      if (record.instanceId === '' || record.properties?.lease === undefined) return
+      host.controller.removeVm(hypervisorOf(record, host.id)).catch((error) => {
+        host.log.warn('controller not told of the removal', { error: messageOf(error) })
+      })
+    },
+  }
+}
+
+/** Of a daemon without controllers. */
+export const NO_LEASES: HostLeases = {
+  check: (request) => {
+    if (wantedLease(request) === undefined) return undefined
+    return withoutControllers()
+  },
+  begin: async (_, { properties }) => (properties?.lease === undefined ? {} : withoutControllers()),
+  follow: () => {},
+  forget: () => {},
+}
+
+/** What a call of EnsureInstance wants, with its lease. */
+export function withLease(wanted: WantedInstance, lease: Lease | undefined): WantedInstance {
+  return {
+    ...wanted,
+    differenceTo: (record) => {
+      const present = record.properties?.lease
+      const isEqual = present?.mode === lease?.mode && present?.ttlMs === lease?.ttlMs
+      return isEqual ? wanted.differenceTo(record) : 'properties.lease'
+    },
+  }
+}
+
+function withoutControllers(): never {
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    'properties.lease: this daemon has no controllers, want them in [host] of its configuration',
+  )
+}
+
+function wantedLease({
+  document,
+  properties,
+  specification,
+}: Parameters<HostLeases['check']>[0]): Lease | undefined {
+  const lease = checkedLease(properties?.lease)
+  if (lease === undefined || document !== undefined || specification !== undefined) return lease
+  throw new AgentError(
+    'INVALID_ARGUMENT',
+    'properties.lease: want it with a specification or a document only',
+  )
+}
+
+async function takeIn(instance: MachineInstance, lease: MachineLease, { log }: LeaseHost): Promise<void> {
+  const { holder, folder } = instance.context
+  const taps = instance.recorded.steps.flatMap(({ step, words: [key = '', , interfaceName = ''] }) =>
+    step === 'fence' ? [fencedTap(folder, key, interfaceName)] : [],
+  )
+  try {
+    if (holder !== undefined) await lease.takeIn(holder, taps)
+  } catch (error) {
+    // The holder ends the machine with its lease.
+    log.error('lease not kept', { instance: instance.key, error: messageOf(error) })
+  }
+}
+
+/** Names the present run of an instance on this host. */
+function hypervisorOf(
+  { instanceId, properties, runId }: Readonly<InstanceRecord>,
+  host: string,
+): HypervisorID {
+  return HypervisorID.fromPartial({
+    vmName: properties?.key ?? '',
+    namespace: properties?.tenant || NAMESPACE,
+    podName: `${host}/${instanceId}`,
+    runId,
+  })
+}
+
+function settingsOf({ properties, specification }: Readonly<InstanceRecord>) {
+  const { mode, ttlMs = 0 } = properties?.lease ?? {}
+  return {
+    ...(specification && { specification }),
+    ...(mode !== undefined && { leaseMode: mode }),
+    leaseTtlMs: BigInt(ttlMs),
+    needs: { memoryMib: BigInt(specification?.board?.memoryMib ?? 0) },
+  }
+}

@@ -1,0 +1,169 @@
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import {
+  type DeepPartial,
+  EnsureVmRequest,
+  RenewLeaseRequest,
+  type VmSettings,
+} from '../../../gen/microvm/controller/v1/controller.ts'
+import type { HypervisorID, RunLeaseUpdate } from '../../../gen/vm.ts'
+import type { Clock } from '../../../os/clock.ts'
+import type { PacketFilters } from '../filters/nft.ts'
+import type { Holder } from '../holder/holder.ts'
+import { LEASE_ENDED, LeaseKeeper } from './lease-keeper.ts'
+import { type FencedTap, makeFence, openFences } from './network-fence.ts'
+import { followRunLease } from './run-lease.ts'
+
+/** The controllers, as leases need them. Calls reject with UNAVAILABLE when none answers. */
+export interface LeaseController {
+  ensureVm(request: EnsureVmRequest, signal: AbortSignal): Promise<unknown>
+  removeVm(us: HypervisorID): Promise<void>
+  renewLease(request: RenewLeaseRequest, signal: AbortSignal): Promise<RunLeaseUpdate>
+  /** Ends with the signal. */
+  runLease(us: HypervisorID, signal: AbortSignal): AsyncIterable<RunLeaseUpdate>
+}
+
+export interface MachineLeaseParts {
+  /** The run of the machine, for controllers. */
+  readonly us: HypervisorID
+  readonly settings: DeepPartial<VmSettings>
+  readonly controller: LeaseController
+  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
+  readonly filters: PacketFilters
+  readonly log: Logger
+  /** Ends the machine at once. */
+  readonly terminate: (reason: string) => void
+}
+
+/** For a first grant. */
+const ACQUIRE_MS = 30_000
+
+/** What controllers say of one run of a machine, and what becomes of it without them. */
+export class MachineLease {
+  readonly #parts: MachineLeaseParts
+  readonly #over = new AbortController()
+  readonly #fences = new Map<string, FencedTap>()
+  #isRegistered: boolean
+  #keeper: LeaseKeeper | undefined
+  #hasEnded = false
+
+  constructor(parts: MachineLeaseParts, { isRegistered }: { readonly isRegistered: boolean }) {
+    this.#parts = parts
+    this.#isRegistered = isRegistered
+  }
+
+  /** Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine. */
+  async register(): Promise<void> {
+    const { us, settings, controller } = this.#parts
+    await controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings }), this.#over.signal)
+    this.#isRegistered = true
+  }
+
+  /** Waits for a grant, and sets the end of the machine by it. Rejects with UNAVAILABLE when none comes. */
+  async acquire(holder: Holder, signal: AbortSignal): Promise<void> {
+    const keeper = this.#keeperFor(holder, 0n)
+    const late = AbortSignal.timeout(ACQUIRE_MS)
+    try {
+      await keeper.acquire(AbortSignal.any([signal, late]))
+    } catch (error) {
+      keeper.close()
+      if (!late.aborted || signal.aborted) throw error
+      throw new AgentError('UNAVAILABLE', `lease: no grant within ${ACQUIRE_MS} ms`, { cause: error })
+    }
+    void keeper.keep()
+  }
+
+  /** Goes on with the lease that an earlier daemon has kept. */
+  async takeIn(holder: Holder, taps: readonly FencedTap[]): Promise<void> {
+    const held = await holder.heldLease()
+    if (held === undefined || held.hasEnded) return this.#end(LEASE_ENDED)
+    const keeper = this.#keeperFor(holder, held.untilNs)
+    // Others may have taken the rules away.
+    for (const tap of taps)
+      await this.fence(tap).catch((error) =>
+        this.#parts.log.warn('tap not fenced', { interface: tap.interfaceName, error: messageOf(error) }),
+      )
+    void keeper.keep()
+  }
+
+  /** Lets the guest send by the tap only while the lease lasts. */
+  async fence(tap: FencedTap): Promise<void> {
+    await makeFence(this.#parts, tap)
+    this.#fences.set(tap.table, tap)
+    await openFences(this.#parts, [tap], this.#keeper?.untilNs ?? 0n)
+  }
+
+  /** The fence is about to be removed. */
+  unfence(table: string): void {
+    this.#fences.delete(table)
+  }
+
+  /** Does what the controllers say, until the lease is closed. */
+  follow(): void {
+    const { clock, log } = this.#parts
+    const onTerminate = () => this.#end('terminated by the controller')
+    void followRunLease(
+      { clock, log, onTerminate, open: (signal) => this.#updates(signal) },
+      this.#over.signal,
+    )
+  }
+
+  /** The holder may have ended it with the lease, before this process could. */
+  machineHasEnded(): void {
+    const untilNs = this.#keeper?.untilNs
+    if (untilNs !== undefined && untilNs <= this.#parts.clock.boottimeNs()) this.#end(LEASE_ENDED)
+    this.close()
+  }
+
+  /** This process does no more for the machine. */
+  close(): void {
+    this.#over.abort(new AgentError('CANCELLED', 'lease: closed'))
+    this.#keeper?.close()
+  }
+
+  /** A controller that did not answer at the start, or has lost the machine, is told of it now. */
+  async *#updates(signal: AbortSignal): AsyncGenerator<RunLeaseUpdate> {
+    const { controller, log, us } = this.#parts
+    if (!this.#isRegistered)
+      await this.register().catch((error) => {
+        if (!isCode(error, 'FAILED_PRECONDITION')) throw error
+        log.warn('another hypervisor runs the machine', { error: messageOf(error) })
+      })
+    try {
+      yield* controller.runLease(us, signal)
+    } catch (error) {
+      if (isCode(error, 'NOT_FOUND')) this.#isRegistered = false
+      throw error
+    }
+  }
+
+  #keeperFor(holder: Holder, untilNs: bigint): LeaseKeeper {
+    const { controller, clock, log, us } = this.#parts
+    const parts = {
+      clock,
+      log,
+      renew: (nonce: Uint8Array, signal: AbortSignal) =>
+        controller.renewLease(RenewLeaseRequest.fromPartial({ us, nonce }), signal),
+      extend: async (endNs: bigint) => {
+        await holder.setLease(endNs)
+        // They close by themselves, and the next grant opens them.
+        await openFences(this.#parts, [...this.#fences.values()], endNs).catch((error) =>
+          log.warn('taps not opened', { error: messageOf(error) }),
+        )
+      },
+      onEnded: (reason: string) => this.#end(reason),
+    }
+    this.#keeper = new LeaseKeeper(parts, untilNs)
+    return this.#keeper
+  }
+
+  #end(reason: string): void {
+    if (this.#hasEnded || this.#over.signal.aborted) return
+    this.#hasEnded = true
+    this.#parts.terminate(reason)
+  }
+}
+
+function isCode(error: unknown, code: AgentError['code']): boolean {
+  return error instanceof AgentError && error.code === code
+}

@@ -1,0 +1,20 @@
+import { neverAborted } from '../../../base/abort.ts'
+import { messageOf } from '../../../base/errors.ts'
+import { SIGKILL } from '../../../base/signals.ts'
+import type { MachineInstance } from '../instance.ts'
+import { QEMU } from '../machine/machine.ts'
+
+/** Ends the machine at once: a controller says so, or its lease has ended. */
+export function terminate(instance: MachineInstance, reason: string): void {
+  const { holder, log } = instance.context
+  const ended = instance.endAtOnce(reason, () => terminated(instance, reason), neverAborted)
+  // Not after the changes before.
+  holder?.kill(QEMU.child, SIGKILL).catch(() => {})
+  ended.catch((error) => log.error('instance not ended', { reason, error: messageOf(error) }))
+}
+
+/** Writes down who has ended the machine, and ends the rest of it. To be called in a change. */
+export async function terminated(instance: MachineInstance, reason: string): Promise<void> {
+  await instance.recorded.note({ set: { terminated: true }, kind: 'state', text: reason })
+  await instance.tearDown(reason)
+}
