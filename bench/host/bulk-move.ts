@@ -25,7 +25,7 @@ import { median, report } from '../support/figure.ts'
 /** The move of a memory of 512 MiB, 384 of which are used, and of a disk of 256 MiB; and the same commands of QEMU by hand. */
 const PLAN = { memoryMib: 512, diskMib: 256 } as const
 const USED_MIB = 384
-const ROUNDS = 5
+const ROUNDS = 3
 
 interface Times {
   readonly wholeMs: number
