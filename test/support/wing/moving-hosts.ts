@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { AgentError } from '../../../src/base/errors.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import {
+  type Backend,
   ChangeStateRequest_Change as Change,
   ChangeStateRequest,
   type DeepPartial,
@@ -39,6 +40,8 @@ export class MovingHosts {
   readonly disks = temporaryFolder()
   readonly authority: Authority
   readonly log: Logger
+  /** Backends that are different at a target. */
+  replaced: Readonly<Record<string, Backend>> = {}
   readonly #hosts = new Map<string, MovingHost>()
 
   constructor(ids: readonly string[], log = silentLogger()) {
@@ -54,7 +57,10 @@ export class MovingHosts {
         endpoint: endpointText(settings.listen),
         ensureTarget: async ({ vmName: key }, source) => {
           const { instances } = await this.open(id)
-          const target = { properties: { key }, migrationTarget: { source } }
+          const target = {
+            properties: { key },
+            migrationTarget: { source, replaceComponents: this.replaced },
+          }
           await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)
         },
       })

@@ -288,7 +288,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   memory: { isKept: true, make: async () => {}, undo: async () => {} },
   /**
    * The same for a machine on its way to another host. After the ports: `handed` from the end of the handover on, or `moved`, and the
-   * run id that a source had before it takes the machine back.
+   * run id that a source had before it takes the machine back. The files of the disks that go along come last.
    */
   move: { isKept: true, make: async () => {}, undo: async () => {} },
   /**

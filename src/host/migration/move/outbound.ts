@@ -26,6 +26,7 @@ import { drainedRings } from '../saving/saved-files.ts'
 import type { Saving } from '../saving/saving.ts'
 import { noteEnded } from '../saving/steps.ts'
 import { stateBytes } from '../state-file.ts'
+import { bulkDisk } from './disks-along.ts'
 import { sendContent } from './frames.ts'
 import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
 
@@ -55,6 +56,7 @@ export class OutboundMove {
   /** Fires when the target answers no more: QEMU may wait for it then. */
   readonly #lost = new AbortController()
   #bulk: Outgoing | undefined
+  readonly #along: string[] = []
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -64,6 +66,11 @@ export class OutboundMove {
   /** Where the machine goes. */
   get target(): { readonly host: string; readonly endpoint: string } {
     return this.#target
+  }
+
+  /** The files of the disks that go along. */
+  get along(): readonly string[] {
+    return this.#along
   }
 
   get #signal(): AbortSignal {
@@ -122,9 +129,15 @@ export class OutboundMove {
     const { ready } = await this.#answer(host.settings.readyMs)
     const memory = endpointOf(ready?.memoryEndpoint ?? '')
     if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
+    const disks = (ready?.disks ?? []).map((key) => {
+      const file = files.find(({ backend }) => backend !== '' && backend === key)
+      if (file === undefined) throw refused(`host ${this.#target.host}: no disk ${key} is to go along`)
+      this.#along.push(file.path)
+      return bulkDisk(key, Number(file.sizeBytes))
+    })
     const qemuHere = { ...instance.context, qmp: instance.machine().qmp, signal: instance.ending }
     this.#bulk = await openOutgoing(qemuHere, {
-      disks: [],
+      disks,
       endpoints: { disks: endpointOf(ready?.disksEndpoint ?? ''), memory },
       tls: { identity: host.identity, peer: this.#target.host },
       settings: host.settings.bulk,

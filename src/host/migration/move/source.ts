@@ -19,6 +19,7 @@ import { newSaving, type Saving } from '../saving/saving.ts'
 import { attachAgain, SAVING, type Step, save, stepOf, undoSaving } from '../saving/steps.ts'
 import { becomeAuthoritative } from './authority.ts'
 import { checkMove } from './check-move.ts'
+import { setAside } from './disks-along.ts'
 import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
 import { type Outbound, OutboundMove } from './outbound.ts'
 
@@ -140,7 +141,7 @@ async function handOver(
   await atStep('move', 'handed')
   const step = presentStep(instance) ?? stepOf(saving)
   const text = 'the machine is handed over'
-  await recorded.commit({ add: [withWords(step, HANDED)], kind: 'state', text })
+  await recorded.commit({ add: [withWords(step, HANDED, '', ...outbound.along)], kind: 'state', text })
   let failure: unknown
   try {
     how.tell({ step: 'continue' })
@@ -174,16 +175,27 @@ async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved)
   const { key = '', tenant = '' } = record.properties ?? {}
   const step = presentStep(instance)
   await recorded.commit({
-    ...(step && { add: [withWords(step, MOVED)] }),
+    ...(step && { add: [withWords(step, MOVED, '', ...alongOf(step))] }),
     rows: [movedRow({ key, tenant, moved })],
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
   })
   told(moved)
   endCallers(instance, new Moving(instance.key, Promise.resolve(moved)))
+  if (step !== undefined) await setDisksAside(instance, step)
   await instance
     .finishRemoval()
     .catch((error) => instance.context.log.error('moved machine not removed', { error: messageOf(error) }))
+}
+
+/** The disks that have gone along are never opened again. */
+async function setDisksAside({ context, record }: MachineInstance, step: StepRecord): Promise<void> {
+  const failures = await setAside(alongOf(step), record.runId)
+  for (const failure of failures) context.log.error('disk of a moved machine keeps its name', { failure })
+}
+
+function alongOf({ words }: StepRecord): readonly string[] {
+  return words.slice(RUN_BEFORE + 1)
 }
 
 /** Becomes another run, in place of the one that has handed its machine over. Resolves with whether the machine is to go on here. */
@@ -194,7 +206,7 @@ async function takeBack(
   const { context, recorded } = instance
   const runId = await host.nextRunId()
   const step = presentStep(instance)
-  const words = [HANDED, `${us.runId}`]
+  const words = [HANDED, `${us.runId}`, ...(step === undefined ? [] : alongOf(step))]
   const add = step === undefined ? [] : [withWords(step, ...words)]
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
   const signal = AbortSignal.any([instance.ending, host.closing])
@@ -235,8 +247,9 @@ export async function settleMove(
   host: MoveHost | undefined,
 ): Promise<boolean> {
   const { context, recorded } = instance
-  const { [PHASE]: phase = '', [RUN_BEFORE]: before } = step.words
+  const { [PHASE]: phase = '', [RUN_BEFORE]: before = '' } = step.words
   if (phase === MOVED) {
+    await setDisksAside(instance, step)
     await instance.finishRemoval()
     return true
   }
@@ -244,7 +257,7 @@ export async function settleMove(
     if (host === undefined)
       throw refused('the machine was handed over, and this daemon is no host: want [host]')
     const us = hypervisorOf(instance, host)
-    const them = before === undefined ? us : { ...us, runId: BigInt(before) }
+    const them = before === '' ? us : { ...us, runId: BigInt(before) }
     if (!(await takeBack(instance, { host, us: them }))) {
       await end(
         instance,

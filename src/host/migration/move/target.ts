@@ -19,6 +19,7 @@ import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
 import { settleStreams } from '../../instance/streams.ts'
+import type { BulkDisk } from '../bulk/bulk.ts'
 import { type Incoming, openIncoming } from '../bulk/incoming.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
@@ -27,6 +28,7 @@ import { commitResume, replacedRecord, restoreStreams, settleRepair } from '../r
 import { checkHost, checkOutside } from '../saved-folder.ts'
 import { checkState, recordIn } from '../state-file.ts'
 import { becomeAuthoritative } from './authority.ts'
+import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing } from './frames.ts'
 import { HANDOVER_VERSION, hypervisorOf, type MoveHost, refused } from './move-host.ts'
 
@@ -55,7 +57,8 @@ export async function arrive(
   const { recorded } = instance
   const { us: them = HypervisorID.create() } = plan
   try {
-    await checkPlan(plan, parts.facts)
+    const disks = disksAlong(plan, recorded.record.target)
+    await checkPlan(plan, parts.facts, disks)
     const envelope = await abortable(reader.envelope(), signal)
     const record = await recordOf(instance, plan, envelope)
     const moved = { ...record, awaiting: recorded.record.awaiting, current: State.CREATING }
@@ -64,7 +67,7 @@ export async function arrive(
       kind: 'state',
       text: `a machine of ${them.podName} is on its way here`,
     })
-    const arrival = new IncomingMachine(instance, { ...parts, them, reader, send, signal })
+    const arrival = new IncomingMachine(instance, { ...parts, disks, them, reader, send, signal })
     await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
   } catch (error) {
     await leave(instance, messageOf(error))
@@ -87,11 +90,12 @@ async function leave(instance: MachineInstance, reason: string): Promise<void> {
 const ARRIVED = { awaiting: undefined, target: undefined }
 
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
-async function checkPlan(plan: MovePlan, facts: HostFacts): Promise<void> {
+async function checkPlan(plan: MovePlan, facts: HostFacts, along: readonly BulkDisk[]): Promise<void> {
   const { acceleration, cpu, files, qemu, version } = plan
   if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
   checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
-  for (const { backend, digest, field, path, sizeBytes } of files)
+  const here = files.filter(({ backend }) => !along.some(({ key }) => key === backend))
+  for (const { backend, digest, field, path, sizeBytes } of here)
     await checkOutside(
       { field, backend, path, digest, sizeBytes: Number(sizeBytes), changed: '' },
       path,
@@ -113,6 +117,8 @@ async function recordOf(
 }
 
 interface IncomingParts extends ArrivalParts {
+  /** Those that go along. */
+  readonly disks: readonly BulkDisk[]
   readonly them: HypervisorID
   readonly reader: HandoverReader
   readonly send: Send
@@ -138,7 +144,7 @@ class IncomingMachine {
   }
 
   async #load(): Promise<void> {
-    const { atStep, host, reader, send, signal, them } = this.#parts
+    const { atStep, disks, host, reader, send, signal, them } = this.#parts
     const instance = this.#instance
     const { context } = instance
     const qemu = {
@@ -149,14 +155,17 @@ class IncomingMachine {
     await atStep('arrival', 'listen')
     const [peer = ''] = them.podName.split('/')
     const listen = { host: host.address, tls: { identity: host.identity, peer } }
-    const incoming = await openIncoming(qemu, { disks: [], listen })
+    const incoming = await openIncoming(qemu, { disks, listen })
     try {
-      send({ ready: { memoryEndpoint: textOf(incoming.memory), disksEndpoint: '' } })
+      const disksEndpoint = incoming.disks === undefined ? '' : textOf(incoming.disks)
+      const keys = disks.map(({ key }) => key)
+      send({ ready: { memoryEndpoint: textOf(incoming.memory), disksEndpoint, disks: keys } })
       await atStep('arrival', 'memory')
       const rest = await abortable(reader.rest(), AbortSignal.any([qemu.signal, failed(incoming)]))
       await atStep('arrival', 'state')
       const late = () => new AgentError('DEADLINE_EXCEEDED', 'memory: not arrived in time')
       await withTimeout(context.clock, host.settings.runsMs, incoming.arrived, late)
+      await incoming.endDisks()
       await this.#takeOver(rest)
     } catch (error) {
       await incoming.close().catch(() => {})
@@ -171,7 +180,9 @@ class IncomingMachine {
     const { context, recorded } = instance
     const { end, envelope, rings } = rest
     await bringRings(instance, rings)
-    const { leaving, leavingMs, nextPort, specification } = recordIn(envelope, SOURCE)
+    const known = recordIn(envelope, SOURCE)
+    const { leaving, leavingMs, nextPort } = known
+    const { specification } = replacedRecord(known, SavedInit.fromPartial(stillThere(instance, known)))
     const step = incomingStep(instance)
     const [, source = ''] = step?.words ?? []
     const text = Buffer.from(MoveEnd.encode(end).finish()).toString('base64')
@@ -197,6 +208,16 @@ async function noteOwn({ recorded }: MachineInstance): Promise<void> {
   if (step === undefined) return
   const words = step.words.map((word, index) => (index === PHASE ? OWN : word))
   await recorded.commit({ add: [{ ...step, words }], kind: 'state', text: 'this host runs the machine' })
+}
+
+/** What is different here, without the backends of devices that the machine has lost for the move. */
+function stillThere(
+  { record: { target } }: MachineInstance,
+  { specification }: InstanceRecord,
+): Pick<SavedInit, 'replaceComponents'> {
+  const all = Object.entries(target?.replaceComponents ?? {})
+  const present = all.filter(([key]) => specification?.backends[key] !== undefined)
+  return { replaceComponents: Object.fromEntries(present) }
 }
 
 /** Fires when memory cannot arrive any more. */

@@ -1,8 +1,12 @@
+import { randomBytes } from 'node:crypto'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
-import { ADMIN } from '../../../support/wing/requests.ts'
+import { image } from '../../../support/wing/real-wing.ts'
+import { ADMIN, file } from '../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
 
@@ -64,5 +68,25 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     const back = await hosts.host('a').machines.told()
     expect(back.end).toBeGreaterThan(first.end)
     expect(hosts.controller.chain.map((each) => each.split('/')[0])).toEqual(['a', 'b', 'a'])
+  })
+
+  it('takes the disk along where another file takes its place, and sets its own file aside', async () => {
+    await hosts.make('a')
+    const [from, to] = [join(hosts.disks, 'images', 'root'), join(hosts.disks, 'images', 'other')]
+    const content = randomBytes(16 * 2 ** 20)
+    writeFileSync(from, content)
+    const small = image(join(hosts.disks, 'images'), 'other', 15)
+    hosts.replaced = { 'root-file': file(small) }
+    await expect(hosts.move('a', 'b')).rejects.toThrow(/disk root-file: has \d+ bytes, want 16777216/)
+    await hosts.host('a').machines.counted('web', 10)
+    image(join(hosts.disks, 'images'), 'other', 16)
+    await hosts.move('a', 'b')
+    const there = await (await hosts.open('b')).instances.get('web', ADMIN)
+    expect(there.specification?.backends['root-file']?.file?.path).toBe(to)
+    await hosts.host('b').machines.counted('web', 10)
+    expect(readFileSync(to).equals(content)).toBe(true)
+    const names = readdirSync(join(hosts.disks, 'images'))
+    expect(names).not.toContain('root')
+    expect(names.filter((name) => /^root\.stale-\d+$/.test(name))).toHaveLength(1)
   })
 })

@@ -113,6 +113,8 @@ export interface MoveReady {
   memoryEndpoint: string;
   /** The same for disks; empty without any that go along. */
   disksEndpoint: string;
+  /** The keys of the backends whose disks go along, which are the names of the exports: other files take their place here. */
+  disks: string[];
 }
 
 export interface MoveRuns {
@@ -941,7 +943,7 @@ export const MoveResponse: MessageFns<MoveResponse> = {
 };
 
 function createBaseMoveReady(): MoveReady {
-  return { memoryEndpoint: "", disksEndpoint: "" };
+  return { memoryEndpoint: "", disksEndpoint: "", disks: [] };
 }
 
 export const MoveReady: MessageFns<MoveReady> = {
@@ -951,6 +953,9 @@ export const MoveReady: MessageFns<MoveReady> = {
     }
     if (message.disksEndpoint !== "") {
       writer.uint32(18).string(message.disksEndpoint);
+    }
+    for (const v of message.disks) {
+      writer.uint32(26).string(v!);
     }
     return writer;
   },
@@ -984,6 +989,14 @@ export const MoveReady: MessageFns<MoveReady> = {
             message.disksEndpoint = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.disks.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1003,6 +1016,7 @@ export const MoveReady: MessageFns<MoveReady> = {
     const message = createBaseMoveReady();
     message.memoryEndpoint = object.memoryEndpoint ?? "";
     message.disksEndpoint = object.disksEndpoint ?? "";
+    message.disks = object.disks?.map((e) => e) || [];
     return message;
   },
 };
