@@ -5,9 +5,9 @@ export interface Linked<Node> {
 }
 
 /**
- * Members in the order in which they were added. Unlike a Set, which V8 copies into a new table every few changes, it
- * keeps nothing of the members that have left: a replaced table that is old keeps all later ones, with what they held,
- * until V8 collects the old generation.
+ * Members in the order in which they were added. Nothing of a member is kept once it has left. V8 copies a Set into a new
+ * table every few changes. A replaced table that is old keeps all later ones, with what they held, until V8 collects the
+ * old generation.
  */
 export class LinkedList<Node extends Linked<Node>> {
   #oldest: Node | undefined

@@ -89,8 +89,9 @@ interface Undelivered {
 
 /** The frames on a data socket of the broker, in envelopes. Each received frame gets an answer, or {@link nothing}. */
 export class BrokerFraming {
-  /** The client has not hung up: its device is gone. */
-  wasLost = false
+  /** Whether the client has not hung up, but its device is gone. All calls share the function, which keeps none of them. */
+  readonly wasLost = () => this.#isLost
+  #isLost = false
   readonly #writer: DataSocketWriter
   readonly #events: FramingEvents
   readonly #link: BrokerLink
@@ -250,7 +251,7 @@ export class BrokerFraming {
         this.#onDelivery(number, kind === EnvelopeKind.written)
         return
       case EnvelopeKind.lost:
-        this.wasLost = true
+        this.#isLost = true
         return
       case EnvelopeKind.request:
       case EnvelopeKind.oversized:

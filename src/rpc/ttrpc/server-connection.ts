@@ -253,7 +253,7 @@ export class TtrpcServerConnection implements ServedConnection {
       traceparent: request.known?.get(TRACEPARENT),
       metadata: request.known && ((name) => request.known?.get(name)),
       data: stored?.data,
-      wasLost: () => this.#framing.wasLost,
+      wasLost: this.#framing.wasLost,
     }).then(
       onEnd,
       // Methods do not reject; the agent must survive one that does.
