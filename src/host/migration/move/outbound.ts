@@ -14,6 +14,7 @@ import {
 } from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
+import { withoutDevices } from '../../instance/devices/specification.ts'
 import { readRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
@@ -125,7 +126,7 @@ export class OutboundMove {
     const { generationId } = record
     const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
     await this.#send(MoveRequest.fromPartial({ plan }))
-    await sendContent((message) => this.#send(message), this.#envelope())
+    await sendContent((message) => this.#send(message), this.#envelope(withoutLeaving(saving)))
     const { ready } = await this.#answer(host.settings.readyMs)
     const memory = endpointOf(ready?.memoryEndpoint ?? '')
     if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
@@ -284,8 +285,8 @@ export class OutboundMove {
     return new AgentError('UNAVAILABLE', `host ${this.#target.host}: has ended the handover`)
   }
 
-  #envelope(): Uint8Array {
-    const { guest, host, known, rings } = this.#parts.saving
+  #envelope(known = this.#parts.saving.known): Uint8Array {
+    const { guest, host, rings } = this.#parts.saving
     return stateBytes(known, { guest, rings, host, createdMs: Date.now() })
   }
 
@@ -305,6 +306,14 @@ export class OutboundMove {
   }
 
   #tell(_progress: unknown): void {}
+}
+
+/** The machine as its state will be: one device has left it by then. */
+function withoutLeaving({ known, vsock }: Saving): Saving['known'] {
+  const { record } = known
+  const { specification } = record
+  if (vsock === undefined || specification === undefined) return known
+  return { ...known, record: { ...record, specification: withoutDevices(specification, [vsock]) } }
 }
 
 /** Tells the controller of the machine, and that this host runs it. */

@@ -179,6 +179,7 @@ class IncomingMachine {
     const instance = this.#instance
     const { context, recorded } = instance
     const { end, envelope, rings } = rest
+    recorded.timeline?.stoodSince({ stoppedMs: Number(end.stoppedMs), detachedMs: Number(end.detachedMs) })
     await bringRings(instance, rings)
     const known = recordIn(envelope, SOURCE)
     const { leaving, leavingMs, nextPort } = known
