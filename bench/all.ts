@@ -41,7 +41,7 @@ const PATHS = [
   'host/instance-start',
   'host/host-service',
   'host/initial-image',
-  'host/snapshots',
+  ...['host/snapshots', 'host/saved-machine'],
   'host/bulk-move',
   'host/warm-start',
   'host/console-calls',
