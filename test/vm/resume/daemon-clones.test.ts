@@ -200,6 +200,27 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
       },
     )
 
+    it('are of one moment of a machine that goes on', async () => {
+      const answers = async (key: string, line: string) => {
+        const connection = await connected(key)
+        const lines = await ask(new RemoteProcess(agentOf(connection), 'probe'), line)
+        connection.close()
+        return lines
+      }
+      await answers('web', 'kept=before; echo before > /kept; sync')
+      const [live] = await clone({ key: 'web', count: 1, name: 'live' })
+      expect(live).toMatchObject({ state: State.RUNNING, madeOf: 'web' })
+      await answers('web', 'kept=after; echo after > /kept; sync')
+      expect(await answers('web', 'echo $kept; cat /kept')).toEqual(['after', 'after'])
+      expect(await answers('live', 'echo $kept; cat /kept; hostname')).toEqual(['before', 'before', 'live'])
+      const { snapshots, layers } = await client.instances.listSnapshots({ key: 'web' })
+      expect([snapshots.length, layers.length]).toEqual([0, 1])
+      await client.instances.remove({ key: 'live' })
+      const layersLeft = async () => (await client.instances.listSnapshots({ key: 'web' })).layers
+      await expect.poll(layersLeft, { timeout: BOOT_MS }).toEqual([])
+      expect(await answers('web', 'echo $kept; cat /kept')).toEqual(['after', 'after'])
+    })
+
     it('share no name, address, context id or random byte, and no disk', async () => {
       const { folder, id } = await client.instances.suspendInstance({ key: 'web', name: 'pod' })
       const [memory, before] = [await factsOf(join(folder, 'memory')), digestOf(disk)]
