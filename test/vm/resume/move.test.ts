@@ -101,6 +101,8 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
       `moved: guest stopped ${moved?.operation?.stoppedUs} us, callers waiting ${moved?.operation?.waitingUs} us`,
     )
     expect(moved?.operation?.stoppedUs).toBeGreaterThan(0n)
+    // The memory is copied while the guest runs.
+    expect(moved?.operation?.stoppedUs).toBeLessThan(5_000_000n)
     expect(moved?.operation?.waitingUs).toBeGreaterThan(moved?.operation?.stoppedUs ?? 0n)
     const told = await attached
     expect(told.moved.host).toBe('b')

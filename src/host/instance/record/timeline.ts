@@ -40,8 +40,11 @@ export class Timeline {
   /** Of a resume, or an arrival: what was left elsewhere. */
   stoodSince({ stoppedMs, detachedMs }: StandingSince = { stoppedMs: 0, detachedMs: 0 }): void {
     if (stoppedMs === 0) return
-    this.#stopped = Math.min(0, stoppedMs - this.#startedMs)
-    this.#detached = Math.min(0, (detachedMs || stoppedMs) - this.#startedMs)
+    // A saved machine stood still before its resume; one that arrives does so meanwhile, by the clock of another host.
+    const [least, most] = this.kind === 'arrival' ? [0, this.#now()] : [Number.NEGATIVE_INFINITY, 0]
+    const at = (ms: number) => Math.min(most, Math.max(least, ms - this.#startedMs))
+    this.#stopped = at(stoppedMs)
+    this.#detached = at(detachedMs || stoppedMs)
   }
 
   /** Ends the step before. */
