@@ -55,7 +55,8 @@ export async function launch(argv) {
  */
 async function launchCommand({ command, values }, argv) {
   if (command.name === 'doctor') return await runDoctor(values)
-  if (command.name === 'hypervisor') return await runTool(MICROVM, argv, DAEMON_FLAGS)
+  if (command.name === 'hypervisor' || command.name === 'controller')
+    return await runTool(MICROVM, argv, DAEMON_FLAGS)
   if (command.name !== 'daemon') return await runTool(MICROVM, argv)
   const needsPackages = !values.has('mock') && thisMachine().uid === 0
   return await (needsPackages ? runWithPackages(argv, DAEMON_FLAGS) : runTool(MICROVM, argv, DAEMON_FLAGS))

@@ -7,6 +7,8 @@ import { invalid, quoted } from './hypervisor-id.ts'
 
 const MOST_LIST = 256
 const MOST_WORD_BYTES = 256
+/** A processor is named by all its features, too. */
+const MOST_CPU_BYTES = 16 * 1024
 const MOST_VOLUMES = 64
 const MOST_PATH_BYTES = 4095
 /** etcd takes 1.5 MiB a request. */
@@ -32,8 +34,8 @@ export function checkHost({
   if (parseEndpoint(endpoint) === undefined)
     throw invalid(`host.endpoint: ${quoted(endpoint)}, want HOST:PORT, such as 192.0.2.1:7443`)
   if (versionOf(qemuVersion) === undefined)
-    throw invalid(`host.qemu_version: ${quoted(qemuVersion)}, want numbers with dots, such as 7.2.22`)
-  checkWords('host.cpu', [cpu])
+    throw invalid(`host.qemu_version: ${quoted(qemuVersion)}, want numbers with dots first, such as 7.2.22`)
+  checkWords('host.cpu', [cpu], MOST_CPU_BYTES)
   checkWords('host.cpu_models', cpuModels)
   checkWords('host.networks', networks)
   checkWords('host.shared_folders', sharedFolders)
@@ -64,7 +66,9 @@ export function checkSize(vm: Vm): void {
 function checkNeeds({ cpuModel, qemuVersion, networks, obstacles }: Needs): void {
   checkWords('settings.needs.cpu_model', [cpuModel])
   if (qemuVersion !== '' && versionOf(qemuVersion) === undefined)
-    throw invalid(`settings.needs.qemu_version: ${quoted(qemuVersion)}, want numbers with dots, such as 7.2`)
+    throw invalid(
+      `settings.needs.qemu_version: ${quoted(qemuVersion)}, want numbers with dots first, such as 7.2`,
+    )
   checkWords('settings.needs.networks', networks)
   if (obstacles.length > MOST_LIST) throw invalid(`settings.needs.obstacles: more than ${MOST_LIST}`)
   for (const text of obstacles)
@@ -92,16 +96,15 @@ function checkPath(field: string, path: string): void {
     throw invalid(`${field}: ${quoted(path)}, want an absolute path without . and ..`)
 }
 
-function checkWords(field: string, words: readonly string[]): void {
+function checkWords(field: string, words: readonly string[], mostBytes = MOST_WORD_BYTES): void {
   if (words.length > MOST_LIST) throw invalid(`${field}: ${words.length}, want at most ${MOST_LIST}`)
   for (const word of words)
-    if (Buffer.byteLength(word) > MOST_WORD_BYTES || /\p{Cc}/u.test(word))
-      throw invalid(
-        `${field}: ${quoted(word)}, want at most ${MOST_WORD_BYTES} bytes without control characters`,
-      )
+    if (Buffer.byteLength(word) > mostBytes || /\p{Cc}/u.test(word))
+      throw invalid(`${field}: ${quoted(word)}, want at most ${mostBytes} bytes without control characters`)
 }
 
-/** The numbers of a version such as `7.2.22`; undefined for other texts. */
+/** The numbers of a version such as `7.2.22`, or `7.2.22 (Debian 1:7.2)`; undefined for other texts. */
 export function versionOf(text: string): readonly number[] | undefined {
-  return /^\d{1,6}(\.\d{1,6}){1,3}$/.test(text) ? text.split('.').map(Number) : undefined
+  const [, numbers] = /^(\d{1,6}(?:\.\d{1,6}){1,3})(?: [^\p{Cc}]{1,200})?$/u.exec(text) ?? []
+  return numbers?.split('.').map(Number)
 }

@@ -56,8 +56,9 @@ export async function startController(options: ControllerOptions): Promise<Contr
   })
   const connections = new Connections({ declared, metrics, log })
   const closeParts = async () => {
-    await watch.close()
+    const ended = watch.close()
     watched.close()
+    await ended
     etcd.close()
   }
   try {

@@ -94,6 +94,8 @@ async function* responses(
 ): AsyncGenerator<WatchResponse, void, undefined> {
   const stream = await client.stream(WatchDefinition.fullName, WatchDefinition.methods.watch.name)
   const end = () => stream.cancel()
+  // It may have fired while the member was dialled.
+  if (signal.aborted) end()
   signal.addEventListener('abort', end, { once: true })
   const send = (request: Parameters<typeof WatchRequest.fromPartial>[0]) =>
     stream.send(WatchRequest.encode(WatchRequest.fromPartial(request)).finish())
