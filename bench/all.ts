@@ -43,6 +43,7 @@ const PATHS = [
   'host/initial-image',
   ...['host/snapshots', 'host/saved-machine'],
   'host/bulk-move',
+  'host/controller',
   'host/warm-start',
   'host/console-calls',
 ]

@@ -14,7 +14,8 @@ import { type Outgoing, openOutgoing } from '../../../src/host/migration/bulk/ou
 import { type BulkSettings, bulkSettings } from '../../../src/host/migration/bulk/settings.ts'
 import type { TestHolders } from '../host/test-holder.ts'
 import { type BulkMachine, lastNumber, socketsOf, startBulkMachine } from './bulk-machines.ts'
-import { type Authority, hostAuthority } from './host-certificates.ts'
+import { hostAuthority } from './host-certificates.ts'
+import type { Authority } from './sign-certificates.ts'
 
 /** The certificates of the hosts a, b and c, and what a host with one of them shows the host `peer`. */
 export const hosts = hostAuthority('hosts', ['a', 'b', 'c'])

@@ -19,8 +19,9 @@ import { type Daemon, startDaemon } from '../../../src/host/service/daemon.ts'
 import { endpointText } from '../../../src/host/tls/endpoint.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { CountingMachines } from './counting-machine.ts'
-import { type Authority, hostAuthority, hostOf } from './host-certificates.ts'
+import { hostAuthority, hostOf } from './host-certificates.ts'
 import { ADMIN } from './requests.ts'
+import type { Authority } from './sign-certificates.ts'
 import { StandInController } from './stand-in-controller.ts'
 
 /** A host with a daemon of its own. */

@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { afterAll, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
 import { openController } from '../../../../src/host/controller/client.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -69,10 +69,14 @@ describe('./microvm controller', () => {
     const [port = 0, metrics = 0] = await freePorts(2)
     const listen = { host: '127.0.0.1', port }
     const plan = { ...test, etcd: test.etcd.endpoints, listen, metrics: { host: '127.0.0.1', port: metrics } }
+    // A signal right after the start finds the watch on its way to etcd.
+    const short = await startControllerProcess(plan)
+    await endChild(short)
+    expect(short.exitCode).toBe(0)
     let controller: ChildProcess = await startControllerProcess(plan)
     const credentials = credentialsOf(test.authority, 'a')
     const client = openController({ endpoints: [listen], credentials })
-    afterAll(async () => {
+    onTestFinished(async () => {
       client.close()
       await endChild(controller, 'SIGKILL')
     })

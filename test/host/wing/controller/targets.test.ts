@@ -30,7 +30,7 @@ const register = async (client: typeof a, id: string, changes: object = {}) =>
     host: {
       id,
       endpoint: hosts.get(id)?.endpoint ?? '127.0.0.1:9',
-      qemuVersion: '7.2.22',
+      qemuVersion: '7.2.22 (Debian 1:7.2+dfsg-7)',
       memoryMib: 1024n,
       ...changes,
     },
@@ -55,6 +55,15 @@ describe('ListHosts', () => {
   it('lists the hosts that are there', async () => {
     const { hosts: listed } = await a.service.listHosts({})
     expect(listed.map(({ id }) => id)).toEqual(['a', 'b', 'c'])
+  })
+
+  it('shows a processor by all its features', async () => {
+    const cpu = `GenuineIntel/6/85/7/${'avx512 '.repeat(500)}`
+    await register(a, 'a', { cpu })
+    expect((await b.service.listHosts({})).hosts.find(({ id }) => id === 'a')?.cpu).toBe(cpu)
+    await expect(register(a, 'a', { cpu: 'x'.repeat(16_385) })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+    })
   })
 })
 

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { type Endpoint, endpointText } from '../../../../src/host/tls/endpoint.ts'
-import type { Authority } from '../host-certificates.ts'
+import type { Authority } from '../sign-certificates.ts'
 
 /** Starts `./microvm controller`, and resolves once it serves. Rejects with its log when it ends before. */
 export async function startControllerProcess({
@@ -10,18 +10,31 @@ export async function startControllerProcess({
   etcd,
   listen,
   metrics,
+  flags = [],
 }: {
   readonly authority: Authority
   readonly etcd: readonly Endpoint[]
   readonly listen: Endpoint
   readonly metrics: Endpoint
+  /** Of Node. */
+  readonly flags?: readonly string[]
 }): Promise<ChildProcess> {
   const at = (file: string) => join(authority.folder, file)
   const members = etcd.flatMap((endpoint) => ['--etcd', `http://${endpointText(endpoint)}`])
   const files = ['--ca', authority.ca, '--cert', at('controller.pem'), '--key', at('controller.key')]
   const places = ['--listen', endpointText(listen), '--metrics', endpointText(metrics)]
-  const words = [join(projectRoot, 'src/microvm/main.ts'), 'controller', ...members, ...places, ...files]
-  const controller = spawn(process.execPath, words, { stdio: ['ignore', 'ignore', 'pipe'] })
+  const words = [
+    ...flags,
+    join(projectRoot, 'src/microvm/main.ts'),
+    'controller',
+    ...members,
+    ...places,
+    ...files,
+  ]
+  // It ends with this process at the latest.
+  const controller = spawn('setpriv', ['--pdeathsig', 'KILL', process.execPath, ...words], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
   let log = ''
   for await (const chunk of controller.stderr.iterator({ destroyOnReturn: false })) {
     log += chunk
