@@ -94,7 +94,10 @@ export function openMigration(
       const work = () => suspend(instance, request, parts, caller).catch(asRecorded(instance)).catch(told)
       return await hold(folder, () => figures.counted(instance, timeline, work)).catch(told)
     },
-    ...{ ...movesOfSnapshots({ atStep, figures, partsOf }), ...movesOfPassing(passing, storeOf, clones) },
+    ...{
+      ...movesOfSnapshots({ atStep, figures, partsOf, toldTo }),
+      ...movesOfPassing(passing, storeOf, clones),
+    },
     ...{ savedOn: async (path) => cloneOn(path, await storesIn(), log), freeMemory: keepers.endUnused },
     open: async (init, tenant) => {
       const timeline = new Timeline('resume')
@@ -123,7 +126,8 @@ export function openMigration(
     hosts:
       among &&
       openHostMoves({ host: among, figures, facts: host, atStep: (timeline) => timed(timeline, atStep) }),
-    list: async (tenant) => describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log),
+    list: async (tenant) =>
+      describe(tenant === undefined ? await storesIn() : [storeOf(tenant)], log).catch(toldTo(tenant)),
     remove: async (name, tenant) => {
       const id = await removeNamed(storeOf(tenant), name, hold)
       if (id !== undefined) await endClones(clones, id)
@@ -199,16 +203,19 @@ function movesOfSnapshots({
   atStep,
   figures,
   partsOf,
+  toldTo,
 }: {
   readonly atStep: AtStep
   readonly figures: MoveFigures
   readonly partsOf: (timeline: Timeline, folder: string) => Promise<SavingParts>
+  readonly toldTo: (tenant: string | undefined) => (error: unknown) => never
 }): Pick<Moves, 'keep' | 'openKept' | 'revert'> {
   return {
     keep: async (instance, request, caller) => {
       const timeline = new Timeline('snapshot')
       const parts = await partsOf(timeline, request.folder)
-      const work = () => keepMemory(instance, request, parts, caller).catch(asRecorded(instance))
+      const told = toldTo(instance.record.properties?.tenant)
+      const work = () => keepMemory(instance, request, parts, caller).catch(asRecorded(instance)).catch(told)
       return await figures.counted(instance, timeline, work)
     },
     openKept: async (folder) => {
@@ -248,9 +255,11 @@ function movesOfPassing(
 /** A tenant may not know where the host has its store. */
 function withoutStore(path: string): (error: unknown) => never {
   return (error) => {
-    if (path === '' || !(error instanceof AgentError)) throw error
+    if (path === '') throw error
     // Its causes, which an answer has too, are in the text.
-    throw new AgentError(error.code, statusOf(error).message.replaceAll(path, ''))
+    const { code, message } = statusOf(error)
+    const text = message.replaceAll(path, '').replaceAll(path.slice(0, -1), 'the store')
+    throw new AgentError(code, text)
   }
 }
 

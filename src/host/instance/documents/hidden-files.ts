@@ -36,7 +36,7 @@ export function asRecorded(instance: MachineInstance): (error: unknown) => never
 }
 
 /** What the record and events say of an error. */
-export function recordedText(error: unknown, instance: MachineInstance, planned: Planned): string {
+export function recordedText(error: unknown, instance: MachineInstance, planned: Planned = {}): string {
   return messageOf(recorded(error, instance, planned))
 }
 
@@ -46,16 +46,15 @@ function recorded(error: unknown, instance: MachineInstance, planned: Planned): 
 }
 
 function withoutPaths(error: unknown, { context, record }: MachineInstance, planned: Planned): unknown {
-  if (!(error instanceof AgentError)) return error
   const places = [...placesOf(record), ...placesOf(planned), ...record.layers.map(({ base }) => base)]
   // A path may begin another one.
   const longestFirst = [...new Set([...places, context.folder])].toSorted((a, b) => b.length - a.length)
   // Its causes, which an answer has too, are in the text.
-  const { message } = statusOf(error)
+  const { code, message } = statusOf(error)
   const known = longestFirst.reduce((left, path) => left.replaceAll(path, HIDDEN), message)
   // What a name leads to may be in no record yet; what is wrong with a request has the caller's own words.
-  const text = error.code === 'INVALID_ARGUMENT' ? known : known.replaceAll(PATH, HIDDEN)
-  return text === message ? error : new AgentError(error.code, text)
+  const text = code === 'INVALID_ARGUMENT' ? known : known.replaceAll(PATH, HIDDEN)
+  return text === message ? error : new AgentError(code, text)
 }
 
 const HIDDEN = 'a file of the host'

@@ -96,9 +96,10 @@ export function snapshotCalls(
           )
           return await make(passing.name)
         } finally {
-          await moves.endPassing(passing.folder)
-          source.clonesUnderWay -= 1
-          mergeLater(source)
+          await moves.endPassing(passing.folder).finally(() => {
+            source.clonesUnderWay -= 1
+            mergeLater(source)
+          })
         }
       })
     },

@@ -5,6 +5,7 @@ import { type SavedMachine, State } from '../../../gen/microvm/instance/v1/insta
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { attachStreams, quiesce, thaw } from '../../instance/ask-agent.ts'
 import { settleReplugs, unplugForAWhile } from '../../instance/devices/replug.ts'
+import { recordedText } from '../../instance/documents/hidden-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Caller } from '../../instance/instances.ts'
 import { fileError } from '../../instance/snapshots/overlay-file.ts'
@@ -138,7 +139,7 @@ export async function save(
     }
   } catch (error) {
     const fault = await undo(saving, done)
-    const reason = `${failed}: ${messageOf(error)}`
+    const reason = `${failed}: ${recordedText(error, instance)}`
     await recorded.note({ set: standing(fault), drop: [stepOf(saving)], kind: 'state', text: reason })
     throw named(error, { step: done[0]?.name ?? 'begin', folder, fault })
   }

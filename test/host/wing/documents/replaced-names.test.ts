@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
@@ -257,10 +257,26 @@ it('tells its tenant of no path of the host, in answers and events', async () =>
     expect(hidden).not.toContain(files)
     expect(whole).toContain(files)
   }
+  // No folder can be made in it.
+  const store = join(state, 'saved', 'anne')
+  mkdirSync(dirname(store), { recursive: true })
+  writeFileSync(store, '')
+  const one = { key, name: 'one', withoutAgent: true }
+  for (const request of [
+    () => anne.instances.suspendInstance(one),
+    () => anne.instances.cloneInstance({ ...one, count: 1 }),
+  ]) {
+    const failure = await request().then(String, String)
+    expect(failure).toContain('ENOTDIR')
+    expect(failure).not.toContain(state)
+  }
+  rmSync(store)
   const seen = await microvm(['events', '--socket', join(state, 'tenants', 'anne.sock')])
-  const texts = seen.stdout.split('\n').filter((line) => / (?:stays|was not plugged in): /.test(line))
+  const texts = seen.stdout
+    .split('\n')
+    .filter((line) => / (?:stays|was not plugged in|was not saved|is not kept): /.test(line))
   expect(texts.filter((text) => text.includes('a file of the host'))).toHaveLength(2)
-  expect(texts.join()).not.toContain(files)
+  expect(texts.join()).not.toContain(folder)
   const resumed = { properties: { key: 'other' }, saved: { name: 'nothing' } }
   await expect(anne.instances.ensureInstance(resumed)).rejects.toMatchObject({
     message: 'nothing: no saved machine',

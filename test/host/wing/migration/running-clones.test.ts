@@ -106,8 +106,9 @@ describe('clones of a machine that runs', { timeout: TIMEOUT_MS }, () => {
     const instances = await host.open()
     await expect(instances.removeSnapshot({ key: 'web', name: '', all: true }, ADMIN)).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message:
-        'instance web: layer 1: instance c-1 is on what is below it, want that removed: then it is merged',
+      message: expect.stringMatching(
+        /^instance web: layer 1: instance c-[12] is on what is below it, want that removed: then it is merged$/,
+      ),
     })
     // A later daemon knows who is on it; the machine can end, and start anew.
     await host.leave()
