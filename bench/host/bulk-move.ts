@@ -22,7 +22,10 @@ import { addTls } from '../../src/host/migration/bulk/tls.ts'
 import { type BulkMachine, startBulkMachine } from '../../test/support/wing/bulk-machines.ts'
 import { median, report } from '../support/figure.ts'
 
-/** The move of a memory of 512 MiB, 384 of which are used, and of a disk of 256 MiB; and the same commands of QEMU by hand. */
+/**
+ * The move of a memory of 512 MiB, 384 of which are used, and of a disk of 256 MiB; and the same commands of QEMU by hand. An emulated
+ * guest stands still for all of its memory, which QEMU by hand sends wrongly (seesWrites of src/host/migration/bulk/outgoing.ts).
+ */
 const PLAN = { memoryMib: 512, diskMib: 256 } as const
 const USED_MIB = 384
 const ROUNDS = 3
@@ -114,15 +117,15 @@ async function own(): Promise<Times> {
     ...{ wasRunning: true, signal: neverAborted },
   })
   await outgoing.copyDisks()
-  await outgoing.sendMemory()
+  const stoppedAt = await outgoing.sendMemory()
   await outgoing.endDisks()
   await outgoing.endMemory()
   await incoming.arrived
   await incoming.endDisks()
   await target.qmp.execute('cont', {}, neverAborted)
-  const wholeMs = performance.now() - begun
+  const ended = performance.now()
   outgoing.finish()
-  return { wholeMs, stoppedMs: await downtimeOf(source) }
+  return { wholeMs: ended - begun, stoppedMs: ended - stoppedAt }
 }
 
 /** No more than what QEMU's manual has for it. */

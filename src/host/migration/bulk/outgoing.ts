@@ -39,8 +39,11 @@ export interface OutgoingOptions {
 export interface Outgoing {
   /** Copies the disks while the guest runs. Afterwards each write of the guest ends once it is on both sides. */
   copyDisks(): Promise<void>
-  /** Sends memory while the guest runs. Afterwards the guest stands still, and all but the rest is sent. */
-  sendMemory(): Promise<void>
+  /**
+   * Sends memory while the guest runs, or after it was stopped where QEMU would lose writes. Afterwards the guest stands still, and all
+   * but the rest is sent. Resolves with the time of `performance` from which the guest stands still.
+   */
+  sendMemory(): Promise<number>
   /** Ends the mirrors: the disks are the same, and the source writes no more. */
   endDisks(): Promise<void>
   /** Sends the rest, and waits until the target has all. QEMU is in the state `postmigrate` then. */
@@ -159,14 +162,35 @@ async function setUp(
 async function sendMemory(
   qemu: BulkQemu,
   { watch, keep, ...parts }: Connected & { readonly watch: Watch; readonly keep: (wire: Wire) => void },
-): Promise<void> {
+): Promise<number> {
   checkSecure(parts)
   const { endpoint, native } = parts
+  const { qmp, signal } = qemu
   keep(await giveConnection(qemu, endpoint, { fdname: NAMES.memory, native }))
+  let stoppedAt: number | undefined
+  if (!(await seesWrites(qemu))) {
+    stoppedAt = performance.now()
+    await qmp.execute('stop', {}, signal)
+  }
   await following(qemu, ['pre-switchover'], async () => {
-    await qemu.qmp.execute('migrate', { uri: `fd:${NAMES.memory}` }, qemu.signal)
+    await qmp.execute('migrate', { uri: `fd:${NAMES.memory}` }, signal)
     watch.memoryBegins()
   })
+  return stoppedAt ?? performance.now()
+}
+
+/** From this version on, emulation sees all writes of a guest that runs (physmem, "Fix migration dirty bitmap coherency"). */
+const SOUND_VERSION = 9
+
+/**
+ * Whether QEMU sends again each page that the guest writes to after it was sent. Emulation in earlier versions misses writes to pages
+ * that the guest has just used: the target would have old content.
+ */
+async function seesWrites({ qmp, signal }: BulkQemu): Promise<boolean> {
+  const { enabled } = await qmp.execute('query-kvm', {}, signal)
+  if (enabled) return true
+  const { qemu } = await qmp.execute('query-version', {}, signal)
+  return qemu.major >= SOUND_VERSION
 }
 
 async function endMemory(qemu: BulkQemu, watch: Watch): Promise<void> {

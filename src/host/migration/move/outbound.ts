@@ -162,8 +162,7 @@ export class OutboundMove {
     const { saving } = this.#parts
     const { words } = saving.instance.recorded.steps.find(({ step }) => step === 'replug') ?? {}
     saving.unplugged = words?.[1] ?? ''
-    await this.#outgoing.sendMemory()
-    saving.stoppedAt = performance.now()
+    saving.stoppedAt = await this.#outgoing.sendMemory()
     await this.#outgoing.endDisks()
   }
 

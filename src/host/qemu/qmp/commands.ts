@@ -6,6 +6,10 @@ export interface QmpCommands {
   system_reset: { args: Record<never, never>; result: Record<never, never> }
   cont: { args: Record<never, never>; result: Record<never, never> }
   stop: { args: Record<never, never>; result: Record<never, never> }
+  'query-version': {
+    args: Record<never, never>
+    result: { readonly qemu: { readonly major: number; readonly minor: number } }
+  }
   'query-kvm': { args: Record<never, never>; result: { readonly enabled: boolean } }
   'query-status': {
     args: Record<never, never>

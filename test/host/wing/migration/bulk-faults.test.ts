@@ -21,7 +21,7 @@ const MOMENTS = ['in copyDisks', 'copyDisks', 'in sendMemory', 'sendMemory', 'en
 type Moment = (typeof MOMENTS)[number]
 
 /** Slow enough to be met in the middle. */
-const SLOWLY = { bandwidthBytesPerSecond: 8 * 2 ** 20, stallMs: 1000 }
+const SLOWLY = { bandwidthBytesPerSecond: 8 * 2 ** 20, stallMs: 4000 }
 
 /** Brings a new move to a moment. `next` is what the source waits for, or does next. */
 async function moveUntil(source: BulkMachine, moment: Moment) {

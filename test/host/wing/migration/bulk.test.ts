@@ -32,7 +32,9 @@ describe('the bulk of a move', () => {
     const source = await startBulkMachine(holders)
     const { incoming, target } = await startTarget(holders)
     const told: BulkProgress[] = []
-    const outgoing = await openSource(source, incoming, { onProgress: (each) => told.push(each) })
+    // Long enough for the guest to write again what was sent already.
+    const settings = { bandwidthBytesPerSecond: 8 * 2 ** 20 }
+    const outgoing = await openSource(source, incoming, { settings, onProgress: (each) => told.push(each) })
     await outgoing.copyDisks()
     await outgoing.sendMemory()
     await outgoing.endDisks()
@@ -44,6 +46,7 @@ describe('the bulk of a move', () => {
     expect(await source.qmp.execute('query-status', {}, neverAborted)).toMatchObject({
       status: 'postmigrate',
     })
+    expect(await lastNumber(target)).toBe(await lastNumber(source))
     await checkArrived(target)
     expect(told.some((each) => 'memory' in each && each.memory.totalBytes > 64 * 2 ** 20)).toBe(true)
   })
