@@ -63,13 +63,14 @@ export interface MoveCalls {
   drain(isDraining: boolean): Promise<void>
   /** Makes an instance that awaits a machine, or finds it. */
   ensureTarget(request: EnsureInstanceRequest, target: MigrationTarget, caller: Caller): Promise<Instance>
-  /** Removes an instance that still awaits a machine. */
-  giveUpTarget(key: string): Promise<void>
+  /** Removes an instance that still awaits a machine, for a controller or for the host that its controller says runs the machine. */
+  giveUpTarget(key: string, from: string | undefined): Promise<void>
   startMigration(request: StartMigrationRequest, from: string): Promise<StartMigrationResponse>
   handover(
     requests: AsyncIterable<MoveRequest>,
     from: string,
     signal: AbortSignal,
+    checkOwner: OwnerCheck,
   ): AsyncIterable<MoveResponse>
 }
 

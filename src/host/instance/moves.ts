@@ -12,7 +12,7 @@ import type {
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { StartMigrationRequest, StartMigrationResponse } from '../../gen/vm.ts'
 import type { MachineInstance } from './instance.ts'
-import type { Caller } from './instances.ts'
+import type { Caller, OwnerCheck } from './instances.ts'
 import type { SavedStart } from './machine/saved-start.ts'
 import type { Timeline } from './record/timeline.ts'
 
@@ -89,6 +89,8 @@ export interface HostMoves {
     request: StartMigrationRequest,
     from: string,
   ): Promise<StartMigrationResponse>
+  /** Throws PERMISSION_DENIED unless the host runs the machine that the instance awaits. */
+  checkSource(instance: MachineInstance, from: string): Promise<void>
   /** The key of the instance that a handover is for, by its first message. Takes what has been agreed on. */
   begin(requests: HandoverStream, from: string): Promise<Arrival>
   hosts(): Promise<readonly HostEntry[]>
@@ -105,11 +107,12 @@ export interface Migrating {
 /** A handover that has begun. */
 export interface Arrival {
   readonly key: string
-  /** Takes the machine in. Forgets the instance when that fails. To be called in a change. */
+  /** Takes the machine in, if its owner may have it here. Forgets the instance when that fails. To be called in a change. */
   take(
     instance: MachineInstance,
     send: (answer: Partial<MoveResponse>) => void,
     signal: AbortSignal,
+    checkOwner: OwnerCheck,
   ): Promise<void>
 }
 

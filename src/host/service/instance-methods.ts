@@ -168,12 +168,13 @@ async function remove(
   { key }: RemoveRequest,
   call: ServiceCall,
 ): Promise<RemoveResponse> {
-  // A source that has given its move up before it was handed over.
-  if (call.peer?.role === 'host') {
-    await instances.move.giveUpTarget(specKey(key))
-    return {}
-  }
-  await instances.remove(specKey(key), call).catch((error) => {
+  const { peer } = call
+  // A controller that has chosen another target, or a source that has given its move up before it was handed over.
+  const removed =
+    peer === undefined
+      ? instances.remove(specKey(key), call)
+      : instances.move.giveUpTarget(specKey(key), peer.role === 'host' ? peer.id : undefined)
+  await removed.catch((error) => {
     if (call.isRepeated !== true || !isNotFound(error)) throw error
   })
   return {}

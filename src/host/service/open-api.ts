@@ -64,7 +64,7 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
     ...methodsOf(SecretServiceDefinition, secretMethods(secrets)),
     ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
     ...methodsOf(HypervisorDefinition, hypervisorMethods(instances)),
-    ...methodsOf(HandoverDefinition, handoverMethods(instances)),
+    ...methodsOf(HandoverDefinition, handoverMethods(instances, tenants)),
     ...(only === undefined ? methodsOf(VMControllerDefinition, controllerMethods()) : []),
   ]
   const stopping = new AbortController()

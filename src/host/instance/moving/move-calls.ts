@@ -73,24 +73,35 @@ export function moveCalls(host: MovingHost): MoveCalls {
       hosts.watchAwaiting(instance)
       return await describeInstance(instance)
     },
-    giveUpTarget: async (key) => {
+    giveUpTarget: async (key, from) => {
       const instance = awaiting(key)
-      await instance.change(async () => {
-        if (instance.record.current !== State.AWAITING)
-          throw new AgentError('PERMISSION_DENIED', `instance ${key}: awaits no machine`)
-        await instance.finishRemoval()
-      }, neverAborted)
+      if (from !== undefined && instance.record.current === State.AWAITING)
+        await moves().checkSource(instance, from)
+      await giveUp(instance)
     },
     startMigration: (request, from) => moves().start(awaiting(request.us?.vmName ?? ''), request, from),
-    handover: async function* (requests, from, signal) {
+    handover: async function* (requests, from, signal, checkOwner) {
       const arrival = await moves().begin(requests, from)
       const instance = awaiting(arrival.key)
       const answers = new AnswerQueue<MoveResponse>()
       const send = (answer: Partial<MoveResponse>) => answers.push(MoveResponse.fromPartial(answer))
-      answers.endWith(instance.change(() => arrival.take(instance, send, signal), signal))
+      answers.endWith(instance.change(() => arrival.take(instance, send, signal, checkOwner), signal))
       yield* answers.all(signal)
     },
   }
+}
+
+async function giveUp(instance: MachineInstance): Promise<void> {
+  const checkAwaiting = () => {
+    if (instance.record.current === State.AWAITING) return
+    throw new AgentError('PERMISSION_DENIED', `instance ${instance.key}: awaits no machine`)
+  }
+  // Not after the changes that a machine is in.
+  checkAwaiting()
+  await instance.change(async () => {
+    checkAwaiting()
+    await instance.finishRemoval()
+  }, neverAborted)
 }
 
 async function knownTarget(

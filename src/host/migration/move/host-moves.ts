@@ -10,7 +10,7 @@ import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
 import type { MoveFigures } from '../move-figures.ts'
 import { forecast } from './forecast.ts'
-import { HANDOVER_VERSION, isOf, isSame, type MoveHost, refused, tenantOf } from './move-host.ts'
+import { HANDOVER_VERSION, isOf, isSame, type MoveHost, namespaceOf, refused, tenantOf } from './move-host.ts'
 import { move } from './source.ts'
 import { arrive, readPlan } from './target.ts'
 
@@ -54,10 +54,12 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
         throw refused(`instance ${instance.key}: awaits no machine`)
       if (instance.record.properties?.tenant !== tenantOf(us))
         throw refused(`instance ${instance.key}: of another tenant than ${us.namespace}'s`)
+      await checkRuns(us, host)
       const protocol = chosen(supportedMigrationProtocol, host)
       agreed.set(instance.key, { us, until: performance.now() + host.settings.beginMs })
       return { migrationProtocol: protocol }
     },
+    checkSource: (instance, from) => checkSource(instance, from, host),
     begin: async (requests, from) => {
       const { plan, reader } = await readPlan(requests, host.settings.beginMs)
       const { us = HypervisorID.create() } = plan
@@ -70,10 +72,10 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
       agreed.delete(key)
       const arrival: Arrival = {
         key,
-        take: async (instance, send, signal) => {
+        take: async (instance, send, signal, checkOwner) => {
           if (instance.record.current !== State.AWAITING) throw refused(`instance ${key}: awaits no machine`)
           const timeline = new Timeline('arrival')
-          const parts = { host, facts: await facts(), atStep: atStep(timeline) }
+          const parts = { host, facts: await facts(), atStep: atStep(timeline), checkOwner }
           await figures.counted(instance, timeline, () =>
             arrive(instance, { plan, reader }, parts, send, signal),
           )
@@ -88,6 +90,23 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
         own: each.id === host.id,
       })),
   }
+}
+
+async function checkRuns(us: HypervisorID, { controller }: MoveHost): Promise<void> {
+  const { authoritative } = await controller.getVm({ namespace: us.namespace, name: us.vmName })
+  if (!isSame(authoritative, us))
+    throw refused(`us: ${us.podName.slice(0, 128)} does not run the machine, says the controller`)
+}
+
+async function checkSource(
+  { key, record: { properties } }: MachineInstance,
+  from: string,
+  { controller }: MoveHost,
+): Promise<void> {
+  const namespace = namespaceOf(properties?.tenant)
+  const { authoritative } = await controller.getVm({ namespace, name: key })
+  if (authoritative === undefined || !isOf(from, authoritative))
+    throw new AgentError('PERMISSION_DENIED', `instance ${key}: awaits no machine of host ${from}`)
 }
 
 const NOTHING = { step: '', doneBytes: 0n, totalBytes: 0n, moved: undefined, forecast: undefined } as const

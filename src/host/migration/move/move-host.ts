@@ -88,10 +88,14 @@ export function hypervisorOf(
   const { instanceId, properties, runId } = record
   return {
     vmName: properties?.key ?? '',
-    namespace: properties?.tenant || NAMESPACE,
+    namespace: namespaceOf(properties?.tenant),
     podName: `${host.id}/${instanceId}`,
     runId,
   }
+}
+
+export function namespaceOf(tenant = ''): string {
+  return tenant || NAMESPACE
 }
 
 export function tenantOf({ namespace }: Pick<HypervisorID, 'namespace'>): string {

@@ -4,17 +4,14 @@ import { abortable, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import { PlugRequest, SavedInit, State } from '../../../gen/microvm/instance/v1/instance.ts'
-import {
-  type InstanceRecord,
-  type StepRecord,
-  StreamRecord,
-} from '../../../gen/microvm/instance/v1/records.ts'
+import { PlugRequest, type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type StepRecord, StreamRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorID } from '../../../gen/vm.ts'
 import { plug, settlePlugs } from '../../instance/devices/plug.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
 import { writeRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import type { OwnerCheck } from '../../instance/instances.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
@@ -25,17 +22,18 @@ import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
 import { commitResume, replacedRecord, restoreStreams, settleRepair } from '../resume.ts'
-import { checkHost, checkOutside } from '../saved-folder.ts'
-import { checkState, recordIn } from '../state-file.ts'
+import { recordIn } from '../state-file.ts'
 import { becomeAuthoritative } from './authority.ts'
+import { checkArrived, checkPlan, recordOf, SOURCE, stillThere } from './check-arrival.ts'
 import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing } from './frames.ts'
-import { HANDOVER_VERSION, hypervisorOf, type MoveHost, refused } from './move-host.ts'
+import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
 
 export interface ArrivalParts {
   readonly host: MoveHost
   readonly facts: HostFacts
   readonly atStep: AtStep
+  readonly checkOwner: OwnerCheck
 }
 
 type Send = Parameters<Arrival['take']>[1]
@@ -43,8 +41,6 @@ type Send = Parameters<Arrival['take']>[1]
 /** Which word of the step has how far the move is: once this host may have become authoritative, and once it has. */
 const PHASE = 2
 const [HANDED, OWN] = ['handed', 'own']
-
-const SOURCE = 'the source'
 
 /** Takes a machine in that is handed over, and lets it run. The instance is forgotten when that fails. To be called in a change. */
 export async function arrive(
@@ -61,13 +57,25 @@ export async function arrive(
     await checkPlan(plan, parts.facts, disks)
     const envelope = await abortable(reader.envelope(), signal)
     const record = await recordOf(instance, plan, envelope)
+    const { document, properties, specification } = record
+    // What is behind the machine of a document is looked up by the tenant's rules as it starts.
+    if (document === undefined && specification !== undefined)
+      await parts.checkOwner(properties?.tenant ?? '', specification)
     const moved = { ...record, awaiting: recorded.record.awaiting, current: State.CREATING }
     await recorded.commit({
       set: moved,
       kind: 'state',
       text: `a machine of ${them.podName} is on its way here`,
     })
-    const arrival = new IncomingMachine(instance, { ...parts, disks, them, reader, send, signal })
+    const arrival = new IncomingMachine(instance, {
+      ...parts,
+      specification,
+      disks,
+      them,
+      reader,
+      send,
+      signal,
+    })
     await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
   } catch (error) {
     await leave(instance, messageOf(error))
@@ -89,34 +97,9 @@ async function leave(instance: MachineInstance, reason: string): Promise<void> {
 
 const ARRIVED = { awaiting: undefined, target: undefined }
 
-/** Throws FAILED_PRECONDITION for what would be another machine here. */
-async function checkPlan(plan: MovePlan, facts: HostFacts, along: readonly BulkDisk[]): Promise<void> {
-  const { acceleration, cpu, files, qemu, version } = plan
-  if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
-  checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
-  const here = files.filter(({ backend }) => !along.some(({ key }) => key === backend))
-  for (const { backend, digest, field, path, sizeBytes } of here)
-    await checkOutside(
-      { field, backend, path, digest, sizeBytes: Number(sizeBytes), changed: '' },
-      path,
-      'shared',
-    )
-}
-
-async function recordOf(
-  { record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
-  { generationId }: MovePlan,
-  envelope: Uint8Array,
-): Promise<InstanceRecord> {
-  const { replaceComponents = {} } = target ?? {}
-  const known = recordIn(envelope, SOURCE)
-  const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
-  await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
-  const own = { instanceId, properties, runId, target, uid, createdMs, cid: 0 }
-  return { ...record, ...own, generationId, operations: [], resets: [] }
-}
-
 interface IncomingParts extends ArrivalParts {
+  /** What QEMU was started with. */
+  readonly specification: Specification | undefined
   /** Those that go along. */
   readonly disks: readonly BulkDisk[]
   readonly them: HypervisorID
@@ -183,12 +166,13 @@ class IncomingMachine {
     await bringRings(instance, rings)
     const known = recordIn(envelope, SOURCE)
     const { leaving, leavingMs, nextPort } = known
-    const { specification } = replacedRecord(known, SavedInit.fromPartial(stillThere(instance, known)))
+    const arrived = replacedRecord(known, stillThere(instance, known))
+    await checkArrived(arrived, end, this.#parts.specification)
     const step = incomingStep(instance)
     const [, source = ''] = step?.words ?? []
     const text = Buffer.from(MoveEnd.encode(end).finish()).toString('base64')
     await recorded.commit({
-      set: { leaving, leavingMs, nextPort, specification },
+      set: { leaving, leavingMs, nextPort },
       add: [...(step ? [{ ...step, words: ['', source, HANDED, text] }] : []), ...streamSteps(instance, end)],
       rows: streamRecords(instance, end),
       ...{ kind: 'state', text: 'the machine is here, and the controller is asked' },
@@ -209,16 +193,6 @@ async function noteOwn({ recorded }: MachineInstance): Promise<void> {
   if (step === undefined) return
   const words = step.words.map((word, index) => (index === PHASE ? OWN : word))
   await recorded.commit({ add: [{ ...step, words }], kind: 'state', text: 'this host runs the machine' })
-}
-
-/** What is different here, without the backends of devices that the machine has lost for the move. */
-function stillThere(
-  { record: { target } }: MachineInstance,
-  { specification }: InstanceRecord,
-): Pick<SavedInit, 'replaceComponents'> {
-  const all = Object.entries(target?.replaceComponents ?? {})
-  const present = all.filter(([key]) => specification?.backends[key] !== undefined)
-  return { replaceComponents: Object.fromEntries(present) }
 }
 
 /** Fires when memory cannot arrive any more. */

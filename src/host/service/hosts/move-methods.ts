@@ -4,7 +4,9 @@ import type { InstanceServiceDefinition } from '../../../gen/microvm/instance/v1
 import type { HypervisorDefinition } from '../../../gen/vm.ts'
 import type { Instances } from '../../instance/instances.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import type { Tenant } from '../configuration.ts'
 import type { ServiceCall, ServiceMethods } from '../rpc.ts'
+import { checkOwner } from '../snapshots/snapshot-methods.ts'
 
 type MoveName = 'migrateInstance' | 'listHosts' | 'drainHost'
 
@@ -44,13 +46,17 @@ export function hypervisorMethods({
   }
 }
 
-export function handoverMethods({
-  move,
-}: Pick<Instances, 'move'>): ServiceMethods<typeof HandoverDefinition> {
+export function handoverMethods(
+  { move }: Pick<Instances, 'move'>,
+  tenants: readonly Tenant[],
+): ServiceMethods<typeof HandoverDefinition> {
   return {
     move: {
       ...BY_HOSTS,
-      handleDuplex: (requests, call) => move.handover(requests, hostOf(call), call.signal),
+      handleDuplex: (requests, call) =>
+        move.handover(requests, hostOf(call), call.signal, (owner, specification) =>
+          checkOwner(tenants, owner, specification),
+        ),
     },
   }
 }

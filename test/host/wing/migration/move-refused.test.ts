@@ -2,11 +2,16 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
 import { HandoverDefinition, MoveRequest } from '../../../../src/gen/microvm/instance/v1/handover.ts'
-import { EnsureInstanceRequest, State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  EnsureInstanceRequest,
+  InstanceServiceDefinition,
+  State,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { HypervisorDefinition, type HypervisorID } from '../../../../src/gen/vm.ts'
 import { readCredentials } from '../../../../src/host/tls/credentials.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
+import { hostOf } from '../../../support/wing/host-certificates.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
@@ -20,6 +25,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
 
   beforeAll(async () => {
     hosts = new MovingHosts(['a', 'b', 'c'])
+    hosts.authority.sign('controller')
     await hosts.make('a')
     await hosts.open('b')
   })
@@ -104,6 +110,10 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
         supportedMigrationProtocol: protocols,
       })
     await expect(start(c, US)).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    await expect(start(a, US)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await hosts.controller.ensureVm({ us: { ...US, runId: 7n }, settings: undefined, volumes: [] })
+    await expect(start(a, US)).rejects.toThrow('us: a/1 does not run the machine, says the controller')
+    await hosts.controller.ensureVm({ us: US, settings: undefined, volumes: [] })
     await expect(start(a, { ...US, vmName: 'nothing' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
     for (const none of [
       [],
@@ -131,13 +141,37 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
       code: 'INVALID_ARGUMENT',
     })
     expect((await instances.get('other', ADMIN)).state).toBe(State.AWAITING)
+    const giveUp = (connection: typeof a, key = 'other') =>
+      clientFor(InstanceServiceDefinition, connection).remove({ key })
+    await expect(giveUp(c)).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    expect((await instances.get('other', ADMIN)).state).toBe(State.AWAITING)
     // What was agreed on is for one handover, which ends with its instance.
     await expect(handover(a, [{ plan: { us: US, version: 7 } }])).rejects.toThrow(
       'handover: version 7, want 1',
     )
     await expect(instances.get('other', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)
+    await giveUp(a)
+    expect(instances.list(ADMIN)).toEqual([])
     a.close()
     c.close()
+  })
+
+  it('leaves a machine that runs to its host, also when a controller removes it', async () => {
+    for (const id of ['b', 'controller']) {
+      const credentials = await readCredentials({ ...hostOf(hosts.authority, id), id })
+      const connection = await dialHost(hosts.host('a').settings.advertise, {
+        ...{ name: 'a', credentials, signal: neverAborted },
+      })
+      await expect(
+        clientFor(InstanceServiceDefinition, connection).remove({ key: 'web' }),
+      ).rejects.toMatchObject({
+        code: 'PERMISSION_DENIED',
+        message: 'instance web: awaits no machine',
+      })
+      connection.close()
+    }
+    await expectUnmoved()
   })
 
   it('is cut at any message, and undone at the target', async () => {
@@ -145,6 +179,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     const credentials = await readCredentials(hosts.host('a').settings)
     const target = { properties: { key: 'other' }, migrationTarget: { source: 'a' } }
     const plan = { us: US, version: 1, acceleration: 'tcg' }
+    await hosts.controller.ensureVm({ us: US, settings: undefined, volumes: [] })
     const cuts = [
       [{ plan }],
       [{ plan }, { end: {} }],
