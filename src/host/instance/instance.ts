@@ -37,6 +37,11 @@ export interface InstanceHooks {
   readonly prepareStart: (instance: MachineInstance, isSaved: boolean) => Promise<Partial<InstanceRecord>>
   /** Throws when the stopped instance may not be started. */
   readonly checkStart: (instance: MachineInstance, prepared: Partial<InstanceRecord>) => void
+  /** Called last before a start is recorded. Resolves with what is to be recorded with it. */
+  readonly beginRun: (
+    instance: MachineInstance,
+    next: Readonly<InstanceRecord>,
+  ) => Promise<Partial<InstanceRecord>>
   /** Called once a start is recorded, or could not be. */
   readonly onRecorded: (instance: MachineInstance) => void
   /** All instances of this host. */
@@ -211,7 +216,9 @@ export class MachineInstance {
       const own = planned.map(({ step, words }) => recorded.step(step, words))
       const add = [...own, ...(saved?.steps ?? [])]
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
-      const set = { ...prepared, desired, current: State.CREATING, reason: '', terminated: false, ...another }
+      const run = await this.#hooks.beginRun(this, { ...this.record, ...prepared })
+      const state = { desired, current: State.CREATING, reason: '', terminated: false }
+      const set = { ...prepared, ...run, ...state, ...another }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
       await recorded.commit({ set, add, rows: saved?.rows ?? [], kind: isNew ? 'created' : 'state', text })
       return planned

@@ -169,7 +169,7 @@ class HostInstances implements Instances {
       },
       onForgotten: () => {
         this.#instances.delete(key)
-        leases.forget(recorded.record)
+        leases.forget(instance)
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
         if (recorded.record.clone) cloneGone(recorded.record, { instances: this.#instances, moves })
       },
@@ -187,11 +187,11 @@ class HostInstances implements Instances {
         refuseServed(prepared.document, starting, this.#starting)
         this.#starting.set(starting, prepared.document)
         const pinnedCpus = await this.#cpus.choose(starting, prepared.document)
-        const run = await leases.begin(starting, { ...starting.record, ...prepared })
-        return { ...prepared, pinnedCpus, ...run }
+        return { ...prepared, pinnedCpus }
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
+      beginRun: leases.begin,
       onRecorded: (starting) => {
         this.#starting.delete(starting)
         this.#cpus.recorded(starting)

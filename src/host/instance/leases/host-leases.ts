@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { EnsureInstanceRequest, Lease } from '../../../gen/microvm/instance/v1/instance.ts'
@@ -25,6 +26,9 @@ export interface LeaseHost {
   readonly log: Logger
 }
 
+/** Between the tries of a removal: the first pause, each of which is twice the one before, and the last, of half an hour. */
+const REMOVE_PAUSE_MS = 1000
+const MOST_REMOVE_PAUSE_MS = 2_048_000
 /** Of the machines of the administrator. */
 const NAMESPACE = 'default'
 
@@ -36,8 +40,8 @@ export interface HostLeases {
   begin(instance: MachineInstance, next: Readonly<InstanceRecord>): Promise<Partial<InstanceRecord>>
   /** Follows what is said of a machine that has been started or taken in again. */
   follow(instance: MachineInstance, machine: Machine): void
-  /** The instance has been removed. */
-  forget(record: Readonly<InstanceRecord>): void
+  /** The instance has been removed, or could not be made. */
+  forget(instance: MachineInstance): void
 }
 
 export function openLeases(host: LeaseHost): HostLeases {
@@ -59,12 +63,13 @@ export function openLeases(host: LeaseHost): HostLeases {
       if (lease === undefined) return {}
       const run = { instanceId: next.instanceId || randomUUID(), runId: await host.nextRunId() }
       const begun = leaseOf(instance, { ...next, ...run }, false)
+      // A controller may know it although its answer was lost.
+      instance.context.lease = begun
       await begun.register().catch((error) => {
         const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
         if (!isAway || isFull(lease)) throw error
         host.log.warn('machine not made known to a controller', { error: messageOf(error) })
       })
-      instance.context.lease = begun
       return run
     },
     follow: (instance, machine) => {
@@ -81,12 +86,27 @@ export function openLeases(host: LeaseHost): HostLeases {
         if (context.lease === lease) context.lease = undefined
       })
     },
-    forget: (record) => {
-      if (record.instanceId === '' || record.properties?.lease === undefined) return
-      host.controller.removeVm(hypervisorOf(record, host.id)).catch((error) => {
-        host.log.warn('controller not told of the removal', { error: messageOf(error) })
-      })
+    forget: ({ context, record }) => {
+      if (record.properties?.lease === undefined) return
+      // A run that could not be recorded.
+      const begun = context.lease?.us
+      const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host.id)
+      if (us.podName !== `${host.id}/`) void removeVm(us, host)
     },
+  }
+}
+
+/** Tries again while no controller answers. Never rejects. */
+async function removeVm(us: HypervisorID, { controller, log }: LeaseHost): Promise<void> {
+  for (let pauseMs = REMOVE_PAUSE_MS; ; pauseMs *= 2) {
+    try {
+      return await controller.removeVm(us)
+    } catch (error) {
+      log.warn('controller not told of the removal', { vm: us.vmName, error: messageOf(error) })
+      const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
+      if (!isAway || pauseMs > MOST_REMOVE_PAUSE_MS) return
+    }
+    await delay(pauseMs, undefined, { ref: false })
   }
 }
 

@@ -43,6 +43,9 @@ export class MachineLease {
   readonly #parts: MachineLeaseParts
   readonly #over = new AbortController()
   readonly #fences = new Map<string, FencedTap>()
+  /** The end of the last grant. */
+  #endNs = 0n
+  #isOpening = false
   #isRegistered: boolean
   #keeper: LeaseKeeper | undefined
   #hasEnded = false
@@ -50,6 +53,11 @@ export class MachineLease {
   constructor(parts: MachineLeaseParts, { isRegistered }: { readonly isRegistered: boolean }) {
     this.#parts = parts
     this.#isRegistered = isRegistered
+  }
+
+  /** The run, for controllers. */
+  get us(): HypervisorID {
+    return this.#parts.us
   }
 
   /** Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine. */
@@ -146,15 +154,28 @@ export class MachineLease {
         controller.renewLease(RenewLeaseRequest.fromPartial({ us, nonce }), signal),
       extend: async (endNs: bigint) => {
         await holder.setLease(endNs)
-        // They close by themselves, and the next grant opens them.
-        await openFences(this.#parts, [...this.#fences.values()], endNs).catch((error) =>
-          log.warn('taps not opened', { error: messageOf(error) }),
-        )
+        this.#endNs = endNs
+        // A renewal does not wait for nft(8).
+        void this.#openAll()
       },
       onEnded: (reason: string) => this.#end(reason),
     }
     this.#keeper = new LeaseKeeper(parts, untilNs)
     return this.#keeper
+  }
+
+  /** Opens the fences until the end of the last grant. They close by themselves, and the next grant opens them. */
+  async #openAll(): Promise<void> {
+    const { log } = this.#parts
+    if (this.#isOpening) return
+    this.#isOpening = true
+    for (let endNs = 0n; endNs !== this.#endNs && !this.#over.signal.aborted; ) {
+      endNs = this.#endNs
+      await openFences(this.#parts, [...this.#fences.values()], endNs).catch((error) =>
+        log.warn('taps not opened', { error: messageOf(error) }),
+      )
+    }
+    this.#isOpening = false
   }
 
   #end(reason: string): void {

@@ -162,6 +162,18 @@ describe('instances with a lease', () => {
     await expect(ensured).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     expect(instances.list(ADMIN)).toEqual([])
     expect(existsSync(join(folder, 'instances', 'web'))).toBe(false)
+    expect(controller.removed.map(({ runId }) => runId)).toEqual([101n])
+  })
+
+  it('are removed from a controller that was away', async () => {
+    await instances.ensure(request(LM_STORAGE_LOCKING), ADMIN)
+    controller.isAway = true
+    await instances.remove('web', ADMIN)
+    expect(controller.removed).toEqual([])
+    controller.isAway = false
+    await expect
+      .poll(() => controller.removed.map(({ vmName }) => vmName), { timeout: 4000 })
+      .toEqual(['web'])
   })
 
   it('are refused by the name of what is wrong', async () => {
@@ -182,6 +194,8 @@ describe('instances with a lease', () => {
         code,
         message: expect.stringContaining(text),
       })
+    // None of them is known to a controller, where nothing would remove it.
+    expect([...controller.vms]).toEqual([])
     await instances.ensure(request(LM_STORAGE_LOCKING), ADMIN)
     await expect(instances.ensure(plan.request, ADMIN)).rejects.toThrow('web: properties.lease: differs')
     await instances.remove('web', ADMIN)
