@@ -1976,6 +1976,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "start_revision",
    "property": "startRevision"
+  },
+  {
+   "number": 8,
+   "name": "fragment",
+   "property": "fragment"
   }
  ],
  "etcdserverpb.WatchProgressRequest": [],

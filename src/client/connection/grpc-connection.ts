@@ -33,6 +33,8 @@ export interface GrpcConnection extends TtrpcClient {
   stream(service: string, method: string, metadata?: RequestMetadata): StreamCall
   /** Resolves with true when the server has spoken, which it does at once, and with false when it hung up before. */
   readonly greeted: Promise<boolean>
+  /** Resolves when the server has answered a PING; rejects once the connection is closed. */
+  ping(): Promise<void>
 }
 
 /**
@@ -56,6 +58,11 @@ export function grpcConnection(socket: Duplex): GrpcConnection {
     },
     closed: closed.promise,
     greeted: greeted.promise,
+    ping: () =>
+      new Promise((resolve, reject) => {
+        if (session.closed || session.destroyed) return reject(lost())
+        session.ping((error) => (error === null ? resolve() : reject(error)))
+      }),
   }
 }
 

@@ -127,6 +127,8 @@ export interface WatchCreateRequest {
   key: Uint8Array;
   rangeEnd: Uint8Array;
   startRevision: bigint;
+  /** Lets etcd answer in several messages of at most 2 MiB. */
+  fragment: boolean;
 }
 
 /** Has etcd answer with an empty response. */
@@ -141,6 +143,8 @@ export interface WatchResponse {
   /** Set when the revision to start at is gone: the oldest one that there is. */
   compactRevision: bigint;
   cancelReason: string;
+  /** More of the same answer comes. */
+  fragment: boolean;
   events: Event[];
 }
 
@@ -1318,7 +1322,7 @@ export const WatchRequest: MessageFns<WatchRequest> = {
 };
 
 function createBaseWatchCreateRequest(): WatchCreateRequest {
-  return { key: new Uint8Array(0), rangeEnd: new Uint8Array(0), startRevision: 0n };
+  return { key: new Uint8Array(0), rangeEnd: new Uint8Array(0), startRevision: 0n, fragment: false };
 }
 
 export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
@@ -1334,6 +1338,9 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
         throw new globalThis.Error("value provided for field message.startRevision of type int64 too large");
       }
       writer.uint32(24).int64(message.startRevision);
+    }
+    if (message.fragment !== false) {
+      writer.uint32(64).bool(message.fragment);
     }
     return writer;
   },
@@ -1375,6 +1382,14 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
             message.startRevision = reader.int64() as bigint;
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.fragment = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1397,6 +1412,7 @@ export const WatchCreateRequest: MessageFns<WatchCreateRequest> = {
     message.startRevision = (object.startRevision !== undefined && object.startRevision !== null)
       ? BigInt(object.startRevision)
       : 0n;
+    message.fragment = object.fragment ?? false;
     return message;
   },
 };
@@ -1452,6 +1468,7 @@ function createBaseWatchResponse(): WatchResponse {
     canceled: false,
     compactRevision: 0n,
     cancelReason: "",
+    fragment: false,
     events: [],
   };
 }
@@ -1481,6 +1498,9 @@ export const WatchResponse: MessageFns<WatchResponse> = {
     }
     if (message.cancelReason !== "") {
       writer.uint32(50).string(message.cancelReason);
+    }
+    if (message.fragment !== false) {
+      writer.uint32(56).bool(message.fragment);
     }
     for (const v of message.events) {
       Event.encode(v!, writer.uint32(90).fork()).join();
@@ -1549,6 +1569,14 @@ export const WatchResponse: MessageFns<WatchResponse> = {
             message.cancelReason = reader.string();
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.fragment = reader.bool();
+            continue;
+          }
           case 11: {
             if (tag !== 90) {
               break;
@@ -1584,6 +1612,7 @@ export const WatchResponse: MessageFns<WatchResponse> = {
       ? BigInt(object.compactRevision)
       : 0n;
     message.cancelReason = object.cancelReason ?? "";
+    message.fragment = object.fragment ?? false;
     message.events = object.events?.map((e) => Event.fromPartial(e)) || [];
     return message;
   },

@@ -11,8 +11,8 @@ const MOST_WORD_BYTES = 256
 const MOST_CPU_BYTES = 16 * 1024
 const MOST_VOLUMES = 64
 const MOST_PATH_BYTES = 4095
-/** etcd takes 1.5 MiB a request. */
-const MOST_RECORD_BYTES = 1024 * 1024
+/** Pages of records fit into one answer of etcd, and those of many VMs into etcd. */
+const MOST_RECORD_BYTES = 64 * 1024
 const MOST_TEXT_BYTES = 512
 
 /** Bounds of a lease's time. */
@@ -57,7 +57,7 @@ export function checkSettings(settings: VmSettings | undefined): VmSettings {
   return settings
 }
 
-/** Throws INVALID_ARGUMENT for a record that etcd would not take. */
+/** Throws INVALID_ARGUMENT for a record that is too large. */
 export function checkSize(vm: Vm): void {
   const bytes = Vm.encode(vm).finish().length
   if (bytes > MOST_RECORD_BYTES) throw invalid(`vm: ${bytes} bytes, want at most ${MOST_RECORD_BYTES}`)

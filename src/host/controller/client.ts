@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import type { GrpcConnection } from '../../client/connection/grpc-connection.ts'
 import { ControllerServiceDefinition } from '../../gen/microvm/controller/v1/controller.ts'
@@ -39,7 +40,11 @@ const CALL_MS = 10_000
 const TARGET_MS = 60_000
 /** How long one controller may take before the next one is asked. */
 const ATTEMPT_MS = 3000
+/** A caller that gives up after this time has met a controller that does not answer: its next call goes to another one. */
+const IMPATIENT_MS = 250
 const CONNECT_MS = 2000
+/** A connection whose streams are silent is asked so often whether the controller is still there. */
+const PING_MS = 5000
 const FIRST_PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 2000
 /** A connection of the server has room for no more than 128 streams. */
@@ -111,12 +116,14 @@ class Controllers {
     const attemptMs = timeoutMs > CALL_MS ? timeoutMs : ATTEMPT_MS
     for (let attempt = 1; ; attempt++) {
       const index = this.#current
+      const begun = performance.now()
       try {
         const left = Math.max(1, until - performance.now())
         const connection = await this.#connected(signal, left)
         const limits = { signal, timeoutMs: Math.min(attemptMs, Math.max(1, until - performance.now())) }
         return await connection.call(service, method, payload, { ...options, ...limits })
       } catch (error) {
+        if (signal.aborted && performance.now() - begun >= IMPATIENT_MS) this.#leave(index)
         signal.throwIfAborted()
         if (!MAY_PASS.includes(codeOf(error) ?? 'OK')) throw error
         this.#leave(index)
@@ -166,6 +173,13 @@ class Controllers {
       await call.send(request)
       call.end()
       for await (const answer of call.answers) yield RunLeaseUpdate.decode(answer)
+    } catch (error) {
+      // The next streams go to another controller; those that this connection has go on.
+      if (!signal.aborted && !FINAL.includes(codeOf(error) ?? 'OK')) {
+        this.#streams.delete(place)
+        this.#leave(place.index)
+      }
+      throw error
     } finally {
       cancelled.abort()
       place.streams -= 1
@@ -179,9 +193,13 @@ class Controllers {
     if (found !== undefined) return found
     const index = this.#current
     try {
-      const place = { connection: await this.#dial(signal, CONNECT_MS), streams: 0 }
+      const place = { connection: await this.#dial(signal, CONNECT_MS), index, streams: 0 }
       this.#streams.add(place)
-      void place.connection.closed.then(() => this.#streams.delete(place))
+      const pings = pingAlways(place.connection)
+      void place.connection.closed.then(() => {
+        clearInterval(pings)
+        this.#streams.delete(place)
+      })
       return place
     } catch (error) {
       this.#leave(index)
@@ -203,8 +221,7 @@ class Controllers {
         () => this.#calls === dialed && this.#drop(),
       )
     }
-    signal.throwIfAborted()
-    return this.#calls
+    return abortable(this.#calls, signal)
   }
 
   #dial(signal: AbortSignal, withinMs: number): Promise<GrpcConnection> {
@@ -237,8 +254,26 @@ class Controllers {
   }
 }
 
+/** Closes a connection whose other end does not answer any more. */
+function pingAlways(connection: GrpcConnection): NodeJS.Timeout {
+  let isAnswered = true
+  const ping = () => {
+    if (!isAnswered) return connection.close()
+    isAnswered = false
+    connection.ping().then(
+      () => {
+        isAnswered = true
+      },
+      () => {},
+    )
+  }
+  return setInterval(ping, PING_MS).unref()
+}
+
 interface StreamConnection {
   readonly connection: GrpcConnection
+  /** Of its endpoint. */
+  readonly index: number
   streams: number
 }
 

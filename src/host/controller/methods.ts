@@ -40,7 +40,7 @@ export function controllerMethods({
       },
       migrationSwitchover: async (request, call) => {
         checkIsUs(call, request.us)
-        await vms.switchover(request)
+        await vms.switchover(request, call.signal)
         return {}
       },
       runLease: ({ us }, call) => {
@@ -58,13 +58,13 @@ export function controllerMethods({
       listHosts: async () => ({ hosts: [...(await hosts.list())] }),
       ensureVm: async (request, call) => {
         checkIsUs(call, request.us)
-        return await vms.ensure(request)
+        return await vms.ensure(request, call.signal)
       },
       getVm: async (request) => await vms.get(request),
       listVms: async (request) => await vms.list(request),
       removeVm: async ({ us }, call) => {
         checkIsUs(call, us)
-        await vms.remove(us)
+        await vms.remove(us, call.signal)
         return {}
       },
       renewLease: async (request, call) => {

@@ -30,7 +30,7 @@ import type { VmChange, VmRecords } from './store/vm-records.ts'
 
 /** How long it is remembered that a VM was removed, for hypervisors of it that are cut off. */
 const REMOVED_SECONDS = 7 * 24 * 3600
-const MOST_PAGE = 1000
+const MOST_PAGE = 100
 
 /** Who runs which VM. Each change is one transaction. */
 export class Vms {
@@ -49,19 +49,23 @@ export class Vms {
   }
 
   /** Makes a VM, whose hypervisor is `us`, or changes what its hypervisor says of it. */
-  async ensure(request: EnsureVmRequest): Promise<Vm> {
+  async ensure(request: EnsureVmRequest, signal: AbortSignal): Promise<Vm> {
     const us = checkedHypervisor('us', request.us)
     const settings = checkSettings(request.settings)
     checkVolumes(request.volumes)
     const given = { us, settings, volumes: request.volumes }
     let kind = 'unchanged'
-    const vm = await this.#records.change(nameOf(us), (current) => {
-      const change = ensured(current, given)
-      kind =
-        change === undefined ? 'unchanged' : current === undefined || current.removed ? 'made' : 'changed'
-      if (change !== undefined) checkSize(change.vm)
-      return change
-    })
+    const vm = await this.#records.change(
+      nameOf(us),
+      (current) => {
+        const change = ensured(current, given)
+        kind =
+          change === undefined ? 'unchanged' : current === undefined || current.removed ? 'made' : 'changed'
+        if (change !== undefined) checkSize(change.vm)
+        return change
+      },
+      signal,
+    )
     if (vm === undefined) throw new Error('ensure: no VM')
     if (kind !== 'unchanged') this.#logChange(kind, vm)
     return vm
@@ -88,26 +92,30 @@ export class Vms {
   }
 
   /** Ends a VM, of which `us` must be the hypervisor. Of a VM that is not there, nothing is to be done. */
-  async remove(id: HypervisorID | undefined): Promise<void> {
+  async remove(id: HypervisorID | undefined, signal: AbortSignal): Promise<void> {
     const us = checkedHypervisor('us', id)
     const name = nameOf(us)
     const stored = await this.#records.read(name)
     if (stored === undefined || stored.vm.removed) return
     checkAuthoritative(stored.vm, us)
     const etcdLease = await this.#etcd.grantLease(REMOVED_SECONDS)
-    const vm = await this.#records.change(name, (current) => {
-      if (current === undefined || current.removed) return undefined
-      checkAuthoritative(current, us)
-      const { namespace, authoritative, generation } = current
-      const removed = Vm.fromPartial({
-        namespace,
-        name: current.name,
-        generation,
-        removed: true,
-        ...(authoritative && { authoritative }),
-      })
-      return { vm: removed, operations: [remove(leaseKey(name))], etcdLease }
-    })
+    const vm = await this.#records.change(
+      name,
+      (current) => {
+        if (current === undefined || current.removed) return undefined
+        checkAuthoritative(current, us)
+        const { namespace, authoritative, generation } = current
+        const removed = Vm.fromPartial({
+          namespace,
+          name: current.name,
+          generation,
+          removed: true,
+          ...(authoritative && { authoritative }),
+        })
+        return { vm: removed, operations: [remove(leaseKey(name))], etcdLease }
+      },
+      signal,
+    )
     if (vm !== undefined) this.#logChange('removed', vm)
   }
 
@@ -115,7 +123,7 @@ export class Vms {
    * Makes `us` the hypervisor of the VM if that is `them`. Throws FAILED_PRECONDITION otherwise, and when the lease of `them` may
    * not have ended: on another host than the one that `them` moves to, it must have.
    */
-  async switchover(request: MigrationSwitchoverRequest): Promise<void> {
+  async switchover(request: MigrationSwitchoverRequest, signal: AbortSignal): Promise<void> {
     const us = checkedHypervisor('us', request.us)
     const them = checkedHypervisor('them', request.them)
     if (!isSameVm(us, them)) throw invalid('them: another VM than that of us, want the same one')
@@ -132,6 +140,7 @@ export class Vms {
         checkSize(change.vm)
         return change
       },
+      signal,
       () =>
         precondition(
           `vm ${textOf(name)}: the lease of ${hypervisorText(them)} may not have ended, want it ended`,

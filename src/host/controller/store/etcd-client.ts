@@ -67,9 +67,10 @@ export class EtcdClient {
     return this.#checked(RangeResponse.decode(answer))
   }
 
-  async txn(request: Parameters<typeof TxnRequest.fromPartial>[0]): Promise<TxnOutcome> {
+  /** Nothing is sent once `given` fires. */
+  async txn(request: Parameters<typeof TxnRequest.fromPartial>[0], given?: AbortSignal): Promise<TxnOutcome> {
     const payload = TxnRequest.encode(TxnRequest.fromPartial(request)).finish()
-    const { answer, isRepeated } = await this.#call(KVDefinition.fullName, 'Txn', payload)
+    const { answer, isRepeated } = await this.#call(KVDefinition.fullName, 'Txn', payload, given)
     return { ...this.#checked(TxnResponse.decode(answer)), isRepeated }
   }
 
@@ -131,12 +132,17 @@ export class EtcdClient {
     service: string,
     method: string,
     payload: Uint8Array,
+    given?: AbortSignal,
   ): Promise<{ readonly answer: Uint8Array; readonly isRepeated: boolean }> {
-    return this.#attempts((connection, timeoutMs) => connection.call(service, method, payload, { timeoutMs }))
+    return this.#attempts((connection, timeoutMs) => {
+      given?.throwIfAborted()
+      return connection.call(service, method, payload, { timeoutMs })
+    }, given)
   }
 
   async #attempts(
     work: (connection: GrpcConnection, timeoutMs: number) => Promise<Uint8Array>,
+    given?: AbortSignal,
   ): Promise<{ readonly answer: Uint8Array; readonly isRepeated: boolean }> {
     const { signal } = this.#closed
     const begun = performance.now()
@@ -152,6 +158,7 @@ export class EtcdClient {
         this.#tell(begun, 'OK')
         return { answer, isRepeated }
       } catch (error) {
+        given?.throwIfAborted()
         const failure = etcdFailure(error)
         if (!MAY_PASS.includes(failure.code)) {
           this.#tell(begun, failure.code)

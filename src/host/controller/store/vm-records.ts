@@ -87,11 +87,13 @@ export class VmRecords {
   /**
    * Changes a VM in one transaction. `edit` makes the new record of the present one, throws to refuse, or returns undefined when
    * nothing is to be changed; it is called again when another has changed the VM meanwhile. Throws what `leaseRemains` returns when
-   * the change wants the lease to have ended, and it has not.
+   * the change wants the lease to have ended, and it has not. Nothing is changed any more once `signal` fires, of which the caller
+   * may have been told before.
    */
   async change(
     name: VmName,
     edit: (current: Vm | undefined) => VmChange | undefined,
+    signal: AbortSignal,
     leaseRemains?: () => AgentError,
   ): Promise<Vm | undefined> {
     const key = vmKey(name)
@@ -105,14 +107,15 @@ export class VmRecords {
       const change = edit(current && Vm.decode(current.value))
       if (change === undefined) return current && Vm.decode(current.value)
       const value = Vm.encode(change.vm).finish()
-      const { succeeded, isRepeated, responses } = await this.#etcd.txn({
+      const transaction = {
         compare: [
           unchanged(key, current?.modRevision ?? 0n),
           ...(change.wantsNoLease ? [unchanged(leaseKey(name), 0n)] : []),
         ],
         success: [put(key, value, change.etcdLease), ...(change.operations ?? [])],
         failure: [get(key)],
-      })
+      }
+      const { succeeded, isRepeated, responses } = await this.#etcd.txn(transaction, signal)
       if (succeeded) return change.vm
       if (isRepeated) unanswered = value
       const [found] = responses[0]?.responseRange?.kvs ?? []

@@ -13,7 +13,7 @@ export interface PrefixListener {
 }
 
 /** Keys of one answer of a read. */
-const PAGE = 500
+const PAGE = 100
 /** etcd is asked so often whether it is still there. */
 const PROBE_MS = 1000
 /** How long its answer may take. */
@@ -42,7 +42,7 @@ export async function watchPrefix(
   while (!signal.aborted) {
     try {
       revision ??= await readAll(client, prefix, listener)
-      for await (const { events, compactRevision, header } of responses(
+      for await (const { events, compactRevision, fragment } of responses(
         client,
         prefix,
         revision + 1n,
@@ -55,7 +55,8 @@ export async function watchPrefix(
         }
         for (const { type, kv } of events)
           if (kv !== undefined) listener.onChange(kv, type === Event_EventType.DELETE)
-        if (events.length > 0) revision = header?.revision ?? revision
+        // The rest of a fragment may be of the same revision.
+        if (!fragment) revision = events.at(-1)?.kv?.modRevision ?? revision
       }
     } catch (error) {
       if (signal.aborted) return
@@ -107,7 +108,12 @@ async function* responses(
   probe.unref()
   try {
     await send({
-      createRequest: { key: Buffer.from(prefix), rangeEnd: endOfPrefix(prefix), startRevision },
+      createRequest: {
+        key: Buffer.from(prefix),
+        rangeEnd: endOfPrefix(prefix),
+        startRevision,
+        fragment: true,
+      },
     })
     for await (const answer of stream.answers) {
       heardMs = performance.now()

@@ -85,7 +85,7 @@ export class MigrationTargets {
     const reasons: string[] = []
     let isRefused = true
     for (const host of hosts) {
-      const before = await this.#record(us, { host: host.id, endpoint: host.endpoint, source: us })
+      const before = await this.#record(us, { host: host.id, endpoint: host.endpoint, source: us }, signal)
       if (before !== undefined && before.host !== host.id) await this.#abandon(us, all, before.host, signal)
       try {
         await this.#targetHosts.ensure(host, nameOf(us), source, signal)
@@ -103,21 +103,29 @@ export class MigrationTargets {
         })
       }
     }
-    await this.#record(us, undefined)
+    await this.#record(us, undefined, signal)
     if (!isRefused) throw new AgentError('ABORTED', `no target: ${reasons.join('; ')}; want the call again`)
     return softShutdown(`no host that fits: ${reasons.join('; ')}`)
   }
 
   /** Writes the target down before it is made. Returns the one before. */
-  async #record(us: HypervisorID, target: Target | undefined): Promise<Target | undefined> {
+  async #record(
+    us: HypervisorID,
+    target: Target | undefined,
+    signal: AbortSignal,
+  ): Promise<Target | undefined> {
     let before: Target | undefined
-    await this.#records.change(nameOf(us), (current) => {
-      if (current === undefined || current.removed) throw notFound(nameOf(us))
-      checkAuthoritative(current, us)
-      before = current.target
-      const isSame = before?.host === target?.host && isSameHypervisor(before?.source, target?.source)
-      return isSame && before?.endpoint === target?.endpoint ? undefined : { vm: { ...current, target } }
-    })
+    await this.#records.change(
+      nameOf(us),
+      (current) => {
+        if (current === undefined || current.removed) throw notFound(nameOf(us))
+        checkAuthoritative(current, us)
+        before = current.target
+        const isSame = before?.host === target?.host && isSameHypervisor(before?.source, target?.source)
+        return isSame && before?.endpoint === target?.endpoint ? undefined : { vm: { ...current, target } }
+      },
+      signal,
+    )
     return before
   }
 

@@ -1,9 +1,12 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
+import { openController } from '../../../../src/host/controller/client.ts'
 import { etcdSeconds } from '../../../../src/host/controller/leases.ts'
 import { EtcdClient } from '../../../../src/host/controller/store/etcd-client.ts'
 import { leaseKey } from '../../../../src/host/controller/store/keys.ts'
-import { startControllers } from '../../../support/wing/controller/test-controllers.ts'
+import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { fullLeases, hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
 
 const TTL_MS = 1000n
@@ -74,6 +77,38 @@ describe('RenewLease', () => {
     await expect(a.service.ensureVm(fullLeases(us, 60_000n))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
+  })
+})
+
+describe('a renewal', () => {
+  it('goes to another controller after one that was given up', async () => {
+    const us = hypervisor('a', 1n, 'silent')
+    await a.service.ensureVm(fullLeases(us, 30_000n))
+    const [working = { host: '', port: 0 }] = test.endpoints
+    const sockets = new Set<Socket>()
+    const proxy = createServer((socket) => {
+      const passed = connect(working)
+      for (const end of [socket, passed]) sockets.add(end.on('error', () => {}))
+      socket.pipe(passed).pipe(socket)
+    }).listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    const { port } = proxy.address() as AddressInfo
+    const endpoints = [{ host: '127.0.0.1', port }, working]
+    const client = openController({ endpoints, credentials: credentialsOf(test.authority, 'a') })
+    const renew = (ms: number) =>
+      client.service.renewLease({ us, nonce: Buffer.of(1) }, { signal: AbortSignal.timeout(ms) })
+    await renew(10_000)
+    for (const socket of sockets) socket.unpipe().pause()
+    await expect(renew(500)).rejects.toMatchObject({ name: 'TimeoutError' })
+    // Each try ends before the client would turn to another controller by itself.
+    await expect
+      .poll(() => renew(1000).catch(() => {}), { timeout: 10_000 })
+      .toMatchObject({
+        status: Status.STATUS_OK,
+      })
+    for (const socket of sockets) socket.destroy()
+    proxy.close()
+    client.close()
   })
 })
 

@@ -150,7 +150,7 @@ describe('ControllerService', () => {
       { volumes: [{ key: 'root', path: '../x' }] },
     ],
     [
-      /^vm: \d+ bytes, want at most 1048576$/,
+      /^vm: \d+ bytes, want at most 65536$/,
       {
         settings: {
           leaseMode: LeaseMode.LM_STORAGE_LOCKING,

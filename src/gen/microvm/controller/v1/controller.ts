@@ -119,7 +119,7 @@ export interface GetVmRequest {
 export interface ListVmsRequest {
   /** Empty for all. */
   namespace: string;
-  /** At most 1,000, which is also meant by 0. */
+  /** At most 100, which is also meant by 0. */
   pageSize: number;
   /** `next_page_token` of the page before; empty for the first. */
   pageToken: string;
