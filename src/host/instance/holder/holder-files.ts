@@ -17,6 +17,11 @@ export async function readExits(folder: string): Promise<readonly HeldChild[]> {
   return lines.map((line) => parseChild(line.split(' ')))
 }
 
+/** How many bytes are kept of the console, or of a stream. */
+export function ringCapacity(number: number): bigint {
+  return number === 0 ? CONSOLE_BYTES : STREAM_BYTES
+}
+
 /** Writes the file of a ring, in which a holder goes on. */
 export async function writeRing(
   folder: string,
@@ -27,7 +32,12 @@ export async function writeRing(
     isClosed,
   }: { readonly bytes: Uint8Array; readonly first: bigint; readonly isClosed: boolean },
 ): Promise<void> {
-  const capacity = number === 0 ? CONSOLE_BYTES : STREAM_BYTES
+  const capacity = ringCapacity(number)
+  if (BigInt(bytes.length) > capacity)
+    throw new AgentError(
+      'INVALID_ARGUMENT',
+      `ring ${number}: ${bytes.length} bytes, want at most ${capacity}`,
+    )
   const span = capacity + CHUNK_BYTES
   const header = Buffer.alloc(HEADER_BYTES)
   header.write(MAGIC, 'latin1')

@@ -6,6 +6,7 @@ import {
   MoveRequest,
   type MoveRing,
 } from '../../../gen/microvm/instance/v1/handover.ts'
+import { ringCapacity } from '../../instance/holder/holder-files.ts'
 import type { HandoverStream } from '../../instance/moves.ts'
 
 const PIECE_BYTES = 60 * 1024
@@ -64,6 +65,9 @@ export class HandoverReader {
       bytes += Number(content.sizeBytes)
       if (rings.length === MOST_RINGS || bytes > MOST_RING_BYTES)
         throw invalid(`more than ${MOST_RINGS} rings or ${MOST_RING_BYTES} bytes of them`)
+      const { number } = content.ring
+      if (content.sizeBytes > ringCapacity(number))
+        throw invalid(`ring ${number}: ${content.sizeBytes} bytes, want at most ${ringCapacity(number)}`)
       rings.push({ ...content.ring, bytes: await this.#bytes(content) })
     }
   }

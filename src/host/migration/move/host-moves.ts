@@ -115,12 +115,12 @@ const NOTHING = { step: '', doneBytes: 0n, totalBytes: 0n, moved: undefined, for
 function chosen(offered: readonly MigrationProtocol[], { endpoint }: MoveHost): MigrationProtocol {
   for (const { qmeuBlock } of offered) {
     if (qmeuBlock === undefined) continue
-    const { constraintHandover, constraintTls, constraintWithBlockmigration } = qmeuBlock
+    const { constraintHandover, constraintTls } = qmeuBlock
     // Memory alone comes without this host's part of the machine.
     if (constraintHandover === 0 || constraintHandover > HANDOVER_VERSION || !constraintTls) continue
     return {
       qmeuBlock: MigrationProtocol_Qemu.fromPartial({
-        ...{ constraintHandover, constraintTls, constraintWithBlockmigration },
+        ...{ constraintHandover, constraintTls },
         // QEMU's own addresses follow in the handover.
         negotiatedEndpoint: endpoint,
       }),

@@ -30,6 +30,7 @@ import { stateBytes } from '../state-file.ts'
 import { bulkDisk } from './disks-along.ts'
 import { sendContent } from './frames.ts'
 import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
+import { markDisks, unmarkDisks } from './shared-disks.ts'
 
 /** The way of one machine to another host, step by step. */
 export type Outbound = Pick<OutboundMove, Extract<keyof OutboundMove, string>>
@@ -125,9 +126,16 @@ export class OutboundMove {
     const { acceleration, cpu, qemu } = saving.host
     const { generationId } = record
     const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
-    await this.#send(MoveRequest.fromPartial({ plan }))
-    await sendContent((message) => this.#send(message), this.#envelope(withoutLeaving(saving)))
-    const { ready } = await this.#answer(host.settings.readyMs)
+    const specification = specificationOf(instance)
+    await markDisks(specification, us)
+    let ready: MoveResponse['ready']
+    try {
+      await this.#send(MoveRequest.fromPartial({ plan }))
+      await sendContent((message) => this.#send(message), this.#envelope(withoutLeaving(saving)))
+      ready = (await this.#answer(host.settings.readyMs)).ready
+    } finally {
+      await unmarkDisks(specification, us)
+    }
     const memory = endpointOf(ready?.memoryEndpoint ?? '')
     if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
     const disks = (ready?.disks ?? []).map((key) => {
@@ -257,7 +265,12 @@ export class OutboundMove {
   }
 
   async #send(message: MoveRequest): Promise<void> {
-    await this.#call?.send(MoveRequest.encode(message).finish())
+    const { context } = this.#parts.saving.instance
+    const { stallMs } = this.#parts.host.settings.bulk
+    const sent = this.#call?.send(MoveRequest.encode(message).finish()) ?? Promise.resolve()
+    const late = () =>
+      new AgentError('DEADLINE_EXCEEDED', `host ${this.#target.host}: takes nothing in ${stallMs} ms`)
+    await abortable(withTimeout(context.clock, stallMs, sent, late), this.#signal)
   }
 
   async #answer(ms: number): Promise<MoveResponse> {

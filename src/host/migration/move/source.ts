@@ -4,6 +4,7 @@ import { type MigrateInstanceRequest, type Moved, State } from '../../../gen/mic
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../gen/vm.ts'
 import { hasAgentWay } from '../../instance/connect-agent.ts'
+import { specificationOf } from '../../instance/devices/plug.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
@@ -22,6 +23,7 @@ import { checkMove } from './check-move.ts'
 import { setAside } from './disks-along.ts'
 import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
 import { type Outbound, OutboundMove } from './outbound.ts'
+import { unmarkDisks } from './shared-disks.ts'
 
 export interface SourceParts {
   readonly host: MoveHost
@@ -267,6 +269,10 @@ export async function settleMove(
       return true
     }
   }
+  if (host !== undefined)
+    await unmarkDisks(specificationOf(instance), hypervisorOf(instance, host)).catch((error) =>
+      context.log.warn('marks of disks not removed', { error: messageOf(error) }),
+    )
   const set = context.machine === undefined ? {} : await undoSaving(instance, step, [BULK])
   const text = 'the machine was not moved: the daemon has ended meanwhile'
   await recorded.note({ set, drop: [step], kind: 'state', text })

@@ -28,6 +28,7 @@ import { checkArrived, checkPlan, recordOf, SOURCE, stillThere } from './check-a
 import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing } from './frames.ts'
 import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
+import { checkShared } from './shared-disks.ts'
 
 export interface ArrivalParts {
   readonly host: MoveHost
@@ -55,9 +56,16 @@ export async function arrive(
   try {
     const disks = disksAlong(plan, recorded.record.target)
     await checkPlan(plan, parts.facts, disks)
-    const envelope = await abortable(reader.envelope(), signal)
+    const late = AbortSignal.timeout(parts.host.settings.readyMs)
+    const envelope = await abortable(reader.envelope(), AbortSignal.any([signal, instance.ending, late]))
     const record = await recordOf(instance, plan, envelope)
     const { document, properties, specification } = record
+    if (specification !== undefined)
+      await checkShared(
+        specification,
+        them,
+        disks.map(({ key }) => key),
+      )
     // What is behind the machine of a document is looked up by the tenant's rules as it starts.
     if (document === undefined && specification !== undefined)
       await parts.checkOwner(properties?.tenant ?? '', specification)
@@ -144,7 +152,9 @@ class IncomingMachine {
       const keys = disks.map(({ key }) => key)
       send({ ready: { memoryEndpoint: textOf(incoming.memory), disksEndpoint, disks: keys } })
       await atStep('arrival', 'memory')
-      const rest = await abortable(reader.rest(), AbortSignal.any([qemu.signal, failed(incoming)]))
+      const tooLong = () => new AgentError('DEADLINE_EXCEEDED', 'handover: not over in time')
+      const whole = withTimeout(context.clock, host.settings.moveMs, reader.rest(), tooLong)
+      const rest = await abortable(whole, AbortSignal.any([qemu.signal, failed(incoming)]))
       await atStep('arrival', 'state')
       const late = () => new AgentError('DEADLINE_EXCEEDED', 'memory: not arrived in time')
       await withTimeout(context.clock, host.settings.runsMs, incoming.arrived, late)

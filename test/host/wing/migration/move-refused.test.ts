@@ -1,3 +1,5 @@
+import { readdirSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
@@ -5,16 +7,18 @@ import { HandoverDefinition, MoveRequest } from '../../../../src/gen/microvm/ins
 import {
   EnsureInstanceRequest,
   InstanceServiceDefinition,
+  Specification,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { HypervisorDefinition, type HypervisorID } from '../../../../src/gen/vm.ts'
+import { checkShared, markDisks, unmarkDisks } from '../../../../src/host/migration/move/shared-disks.ts'
 import { readCredentials } from '../../../../src/host/tls/credentials.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
 import { hostOf } from '../../../support/wing/host-certificates.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
-import { ADMIN } from '../../../support/wing/requests.ts'
+import { ADMIN, file } from '../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
 const US: HypervisorID = { vmName: 'other', namespace: 'default', podName: 'a/1', runId: 1n }
@@ -87,6 +91,24 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     await expect(hosts.move('a', 'b')).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     await expectUnmoved()
     expect(new Set(hosts.controller.chain.map((each) => each.split('/')[0]))).toEqual(new Set(['a']))
+  })
+
+  it('is refused with a disk that the target has as another file', async () => {
+    const { specification = Specification.create() } = hosts.host('a').machines.request()
+    const disk = specification.backends['root-file']?.file?.path ?? ''
+    const field = 'backends.root-file.file.path'
+    await expect(checkShared(specification, US, [])).rejects.toThrow(`${field}: ${disk}: another file than`)
+    await checkShared(specification, US, ['root-file'])
+    await markDisks(specification, US)
+    await checkShared(specification, US, [])
+    await expect(checkShared(specification, { ...US, runId: 2n }, [])).rejects.toThrow('another file than')
+    await unmarkDisks(specification, US)
+    await unmarkDisks(specification, US)
+    await expect(checkShared(specification, US, [])).rejects.toThrow('another file than')
+    const device = Specification.fromPartial({ backends: { 'root-file': file('/dev/null') } })
+    await expect(checkShared(device, US, [])).rejects.toThrow('want it by a name in /dev/disk/by-id/')
+    await markDisks(device, US)
+    expect(readdirSync(dirname(disk)).filter((name) => name.includes('.move-'))).toEqual([])
   })
 
   it('is begun by the host alone that was agreed with, as the very run that it has named', async () => {
