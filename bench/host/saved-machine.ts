@@ -25,8 +25,8 @@ import { ADMIN } from '../../test/support/wing/requests.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * A machine of 512 MiB, of which 128 MiB are random bytes, suspended and resumed, and for how long its guest stands still for a
- * snapshot with memory: by the daemon, and by hand with the same QEMU, which writes its state to a file. One after the other.
+ * A machine of 512 MiB, of which 128 MiB are random bytes, suspended and resumed. Also how long its guest stands still for a
+ * snapshot with memory. Each is measured by the daemon, and by hand with the same QEMU, which writes its state to a file.
  */
 const ROUNDS = 5
 const MEMORY_MIB = 512
