@@ -27,6 +27,8 @@ export interface InstanceHooks {
   readonly onEvent: (instance: MachineInstance, event: QmpEvent) => Promise<void>
   /** Called with each machine that has been started or taken in again. */
   readonly onMachine: (instance: MachineInstance, machine: Machine) => void
+  /** Called once the machine has ended, and its instance stays. */
+  readonly onStopped: () => void
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
@@ -334,6 +336,7 @@ export class MachineInstance {
     const set = { current: State.STOPPED, reason, privateMemory: '', ...lost, ...ended }
     const rows = streamRows(drop)
     await recorded.note({ set, drop, rows, kind, text: reason || 'the machine has stopped', frees: true })
+    this.#hooks.onStopped()
     this.#log.info('instance stopped', { instance: this.key, reason })
   }
 

@@ -51,7 +51,7 @@ import { RecordedInstance } from './record/recorded-instance.ts'
 import { SavedRoom } from './record/saved-room.ts'
 import type { Registry } from './registry/registry.ts'
 import { reset } from './reset.ts'
-import { cloneGone, type SavedCalls, savedCalls } from './saved-calls.ts'
+import { cloneGone, freeMemory, type SavedCalls, savedCalls } from './saved-calls.ts'
 import { mergeLater, prepareStart } from './snapshots/settle.ts'
 import { type SnapshotCalls, snapshotCalls } from './snapshots/snapshot-calls.ts'
 import { allocatePort, attach, console, listStreams } from './streams.ts'
@@ -158,6 +158,7 @@ class HostInstances implements Instances {
     const recorded = new RecordedInstance({ key, registry, changes: this.#changes, log }, record, steps)
     const name = instanceFolderName(specKey(key))
     const folder = onlyFolder ?? join(shared.stateFolder, 'instances', name)
+    const among = { instances: this.#instances, moves }
     const hooks: InstanceHooks = {
       onEvent: followGuest,
       onMachine: (machineOf, machine) => {
@@ -171,9 +172,9 @@ class HostInstances implements Instances {
         this.#instances.delete(key)
         leases.forget(instance)
         if (recorded.record.uid !== 0) uids?.release(recorded.record.uid)
-        if (recorded.record.clone) cloneGone(recorded.record, { instances: this.#instances, moves })
+        if (recorded.record.clone) cloneGone(recorded.record, among)
       },
-      onQmpError: () => (this.#qmpErrors += 1),
+      ...{ onQmpError: () => (this.#qmpErrors += 1), onStopped: () => freeMemory(recorded.record, among) },
       prepareStart: async (starting, isSaved) => {
         const prepared = await provideStart(machines, starting.record, { folder, isColdBoot: !isSaved })
         const { specification } = { ...starting.record, ...prepared }
@@ -211,8 +212,7 @@ class HostInstances implements Instances {
     const isFree = wanted !== 0 && !this.#records().some(({ cid }) => cid === wanted)
     const hasVsock = Object.values(specification?.devices ?? {}).some(({ vsock }) => vsock !== undefined)
     const cid = isFree ? wanted : hasVsock || wanted !== 0 ? this.#chooseCid(0) : 0
-    const own = { cid, uid: this.#parts.uids?.claim() ?? 0 }
-    return this.add(record.properties?.key ?? '', { ...record, ...own }, [])
+    return this.add(record.properties?.key ?? '', { ...record, cid, uid: this.#parts.uids?.claim() ?? 0 }, [])
   }
 
   addStream(record: StreamRecord): void {

@@ -158,8 +158,8 @@ export function cloneGone(record: InstanceRecord, host: Pick<SavedHost, 'instanc
   freeMemory(record, host)
 }
 
-/** Ends what holds the memory of clones once the last one is gone; that of a template stays. */
-function freeMemory(
+/** Ends what holds the memory of clones once no machine has it any more; that of a template stays. */
+export function freeMemory(
   { savedId = '', savedName = '' }: Partial<InstanceRecord>,
   { instances, moves }: Pick<SavedHost, 'instances' | 'moves'>,
 ): void {

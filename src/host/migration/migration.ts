@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -281,6 +281,8 @@ async function cloneOn(path: string, stores: readonly string[], log: Logger): Pr
       if (isClone && stands && (await isOpen(folder))) return name
     } catch (error) {
       log.warn('saved machine not read', { folder, error: messageOf(error) })
+      // It may stand there.
+      return basename(folder)
     }
   return undefined
 }

@@ -1,5 +1,6 @@
 import { AgentError } from '../../../base/errors.ts'
 import type { Lease } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { LeaseMode } from '../../../gen/vm.ts'
 import { pathOf } from '../../spec/component-path.ts'
 
@@ -53,5 +54,18 @@ export function checkInterface(key: string, name: string): void {
   throw new AgentError(
     'FAILED_PRECONDITION',
     `${pathOf('backends', key)}: interface ${JSON.stringify(name)}: want letters, digits, "_", "-" and "." with LM_FULL_LEASES`,
+  )
+}
+
+/** Throws FAILED_PRECONDITION for a machine with a lease: one that is made of it elsewhere would have none. */
+export function refuseLease({
+  record: { properties },
+}: {
+  readonly record: Pick<InstanceRecord, 'properties'>
+}): void {
+  if (properties?.lease === undefined) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    'properties.lease: what is saved or cloned would run without it',
   )
 }

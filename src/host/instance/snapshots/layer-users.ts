@@ -20,16 +20,34 @@ export async function refuseUsed(instance: MachineInstance): Promise<void> {
   if (next !== undefined) refuseChange(instance, next, saved)
 }
 
-/** The same of a change, as far as instances need the file to which it writes. */
-export function refuseChange(
+/** Throws the same for a change. A clone that is saved meanwhile is seen as an instance, or as what it has become. */
+export async function refuseWrite(instance: MachineInstance, change: LayerChange): Promise<void> {
+  refuseChange(instance, change, new Map())
+  refuseChange(instance, change, await savedUsers(instance))
+}
+
+function refuseChange(
   instance: MachineInstance,
   change: LayerChange,
-  saved: ReadonlyMap<string, string> = new Map(),
+  saved: ReadonlyMap<string, string>,
 ): void {
   const user = userOf(instance, change, saved)
   if (user === undefined) return
   const text = `layer ${change.layer.id}: ${user} is on what is below it, want that removed: then it is merged`
   throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: ${text}`)
+}
+
+/** Throws FAILED_PRECONDITION for a clone whose layers are on a file that another machine here would write, once nobody knew of it. */
+export function refuseAway(instance: MachineInstance): void {
+  for (const { base } of instance.record.layers) {
+    const isHere = isSameFile(base)
+    const other = [...instance.all()].find(
+      (each) => each !== instance && layersOf(each).some((its) => isHere(its.base)),
+    )
+    if (other === undefined) continue
+    const text = `${nameOf(other, instance)} is on the same disk, and may write it later, want it in the store`
+    throw new AgentError('FAILED_PRECONDITION', `folder: ${text}`)
+  }
 }
 
 /** Clones that were saved, by the paths of the files below the layers of the instance. */

@@ -10,7 +10,7 @@ import type { Caller } from '../instances.ts'
 import { undoSteps } from '../machine/steps.ts'
 import { checkLayers } from './check-layers.ts'
 import { removeNodes, whileStill } from './layer-nodes.ts'
-import { nextFreeChange, refuseChange, refuseUsed } from './layer-users.ts'
+import { nextFreeChange, refuseUsed, refuseWrite } from './layer-users.ts'
 import {
   changed,
   type LayerChange,
@@ -146,7 +146,7 @@ async function merge(instance: MachineInstance, qmp: QmpClient, change: LayerCha
   const close = await openBlocks(instance, qmp, chain)
   try {
     const text = `layer ${layer.id} is being merged`
-    refuseChange(instance, change)
+    await refuseWrite(instance, change)
     await recorded.commit({ add: [step], kind: 'snapshot', text, frees: true })
     await qmp.execute('block-commit', commitOf(instance, layer), instance.ending).catch(async (error) => {
       // QEMU may have begun the job although its answer was lost.

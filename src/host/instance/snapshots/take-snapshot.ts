@@ -11,6 +11,7 @@ import { quiesce, thaw } from '../ask-agent.ts'
 import { refuseOthersBases, refuseWritten } from '../devices/disk-in-use.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
+import { refuseLease } from '../leases/check-lease.ts'
 import type { KeepRequest, KeptMemory, Moves } from '../moves.ts'
 import { checkLayers } from './check-layers.ts'
 import { areOnTop, closeAndThrow, openLayers, removeNodes, whileStill, writeToLayers } from './layer-nodes.ts'
@@ -126,6 +127,7 @@ export async function saveForClones(
   { caller, moves, provide }: Pick<SnapshotOptions, 'caller' | 'provide'> & Pick<WithMemory, 'moves'>,
 ): Promise<void> {
   instance.machine()
+  refuseLease(instance)
   const { name } = request
   const wanted = SnapshotRequest.fromPartial({ key: instance.key, name, memory: true })
   const planned = await planOf(instance, wanted, await providedOf(instance, provide))

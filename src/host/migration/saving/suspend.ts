@@ -10,6 +10,8 @@ import { hasAgentWay } from '../../instance/connect-agent.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Caller } from '../../instance/instances.ts'
+import { refuseLease } from '../../instance/leases/check-lease.ts'
+import { refuseAway } from '../../instance/snapshots/layer-users.ts'
 import type { AtStep } from '../faults.ts'
 import { endCallers } from '../guest.ts'
 import { checkSavable, goOn } from '../machine-state.ts'
@@ -81,6 +83,8 @@ export async function suspend(
       'FAILED_PRECONDITION',
       `snapshot ${kept.name}: has memory, which stays with the instance, want it removed`,
     )
+  refuseLease(instance)
+  if (request.folder !== '') refuseAway(instance)
   // What an earlier one could not let go on.
   if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })
   await settleReplugs(instance)
