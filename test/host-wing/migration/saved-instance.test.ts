@@ -113,7 +113,7 @@ describe('a recorded machine', () => {
         'rebootsMs',
         'runId',
       ],
-      ...['savedFolder', 'savedId', 'savedName', 'sequence', 'target', 'uid'],
+      ...['savedFolder', 'savedId', 'savedName', 'sequence', 'target', 'terminated', 'uid'],
     ])
   })
 

@@ -14,7 +14,16 @@ export const protobufFileName = "state/host/vm.proto";
 /** The machine: what the daemon's record and the holder have of it. */
 
 /** The states of an instance, as microvm.instance.v1.State. */
-export const Stage = { CREATING: 0, PAUSED: 1, RUNNING: 2, STOPPING: 3, STOPPED: 4, REMOVING: 5, AWAITING: 6 } as const;
+export const Stage = {
+  CREATING: 0,
+  PAUSED: 1,
+  RUNNING: 2,
+  STOPPING: 3,
+  STOPPED: 4,
+  REMOVING: 5,
+  AWAITING: 6,
+  TERMINATED: 7,
+} as const;
 
 export type Stage = typeof Stage[keyof typeof Stage];
 
@@ -26,6 +35,7 @@ export namespace Stage {
   export type STOPPED = typeof Stage.STOPPED;
   export type REMOVING = typeof Stage.REMOVING;
   export type AWAITING = typeof Stage.AWAITING;
+  export type TERMINATED = typeof Stage.TERMINATED;
 }
 
 export interface Payload {

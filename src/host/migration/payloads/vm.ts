@@ -17,13 +17,13 @@ const KIND = kind('vm', 1, Payload)
 const STAGES: Readonly<Record<State, Stage | undefined>> = {
   [State.STATE_UNSPECIFIED]: undefined,
   [State.AWAITING]: Stage.AWAITING,
+  [State.TERMINATED]: Stage.TERMINATED,
   [State.CREATING]: Stage.CREATING,
   [State.PAUSED]: Stage.PAUSED,
   [State.RUNNING]: Stage.RUNNING,
   [State.STOPPING]: Stage.STOPPING,
   [State.STOPPED]: Stage.STOPPED,
   [State.REMOVING]: Stage.REMOVING,
-  [State.TERMINATED]: Stage.STOPPED,
 }
 
 /** The payloads of devices. */
