@@ -34,6 +34,16 @@ describe('what a guest tells of its repair', () => {
 })
 
 describe('what cannot be written of an instance', () => {
+  it('leaves a step as it was before', async () => {
+    const { recorded } = recordedOf()
+    const before = recorded.step('move', ['before'])
+    await recorded.commit({ add: [before], kind: 'state', text: 'begun' })
+    const operations = [{ ...new Timeline('resume').operation(), durationUs: 2n ** 64n }]
+    const change = { set: { operations }, add: [recorded.step('move', ['after'])], text: 'handed over' }
+    await expect(recorded.commit({ ...change, kind: 'state' })).rejects.toThrow()
+    expect(recorded.steps).toEqual([before])
+  })
+
   it('is not kept, so what follows is written', async () => {
     const { recorded, written } = recordedOf()
     const operation = { ...new Timeline('resume').operation(), durationUs: 2n ** 64n }

@@ -79,12 +79,14 @@ export class RecordedInstance {
     const { sequence, row } = this.#changes.next()
     const before = this.#record
     this.#record = { ...before, ...set, sequence }
+    const known = add.flatMap((step) => this.#steps.get(stepKey(step)) ?? [])
     for (const step of add) this.#steps.set(stepKey(step), step)
     try {
       const steps = [...add.map(stepRow), ...drop.map(withoutStep)]
       await this.#registry.commit([recordRow(this.key, this.#record), ...steps, ...rows, row], { frees })
     } catch (error) {
       for (const step of add) this.#steps.delete(stepKey(step))
+      for (const step of known) this.#steps.set(stepKey(step), step)
       this.#record = { ...this.#record, ...pick(before, Object.keys(set)) }
       throw error
     }
