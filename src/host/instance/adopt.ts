@@ -12,6 +12,7 @@ import { terminated } from './leases/terminate.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { connectMachine, isKept, makeSteps, STEPS, type StepContext } from './machine/steps.ts'
 import type { Moves } from './moves.ts'
+import { isUndecided } from './moving/undecided.ts'
 import { settleResets } from './reset.ts'
 import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
@@ -30,7 +31,8 @@ export async function adoptAll(
       await before
       await adopt(instance, moves)
     }, neverAborted)
-    lanes[lane] = adoption
+    // The others do not wait for the controller's answer.
+    if (!isUndecided(instance.recorded.steps)) lanes[lane] = adoption
     adoptions.set(instance, adoption)
     void adoption.then(() => adoptions.delete(instance))
   }
@@ -42,7 +44,7 @@ export async function adoptAll(
 /**
  * Takes an instance in again after a start of the daemon: finds its processes, corrects the record by what they say, and
  * finishes the change that was under way. Never throws: an instance that cannot be taken in again is stopped, with the
- * reason. To be called in a change.
+ * reason. A machine that another host may run stays as it is. To be called in a change.
  */
 async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
   const { context, record } = instance
@@ -58,6 +60,8 @@ async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): 
     await takeIn(instance, moves)
   } catch (error) {
     context.log.warn('instance not adopted', { instance: instance.key, error: messageOf(error) })
+    const isDecided = instance.ending.aborted || !isUndecided(instance.recorded.steps)
+    if (instance.isLetGo || !isDecided) return
     const stopped = instance.tearDown(`not taken in again: ${messageOf(error)}`)
     await stopped.catch((failure) => context.log.error('instance not stopped', { error: messageOf(failure) }))
   }

@@ -18,6 +18,7 @@ import type { Gone, Machine } from './machine/machine.ts'
 import type { Plan } from './machine/plan.ts'
 import { type StartOptions, withSaved } from './machine/saved-start.ts'
 import { isKept, makeSteps, type PlannedStep, type StepContext, undoSteps } from './machine/steps.ts'
+import { refuseUndecided, settleUndecided } from './moving/undecided.ts'
 import { hasHolder, streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
 import type { Announcement, RecordedInstance } from './record/recorded-instance.ts'
 
@@ -79,7 +80,10 @@ export class MachineInstance {
   #ending = new AbortController()
   #boot = new AbortController()
   readonly #events: EventQueue
-  #isForgotten = false
+  /** It has been removed, or could not be made. */
+  isForgotten = false
+  /** It goes on without this process, which can undo nothing any more. */
+  isLetGo = false
 
   constructor({ recorded, plan, hooks, ...parts }: InstanceParts) {
     this.recorded = recorded
@@ -109,31 +113,21 @@ export class MachineInstance {
     return this.recorded.record
   }
 
-  /** It has been removed, or could not be made. */
-  get isForgotten(): boolean {
-    return this.#isForgotten
-  }
-
   /** Runs `change` after the changes before it. One that has begun goes on when `signal` fires. */
   change<T>(change: () => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#queue.run(async () => {
-      if (this.#isForgotten) throw notFound(this.key)
+      if (this.isForgotten) throw notFound(this.key)
       const before = this.record
       try {
         return await change()
       } finally {
-        if (this.record !== before && !this.#isForgotten) await this.#writeFile()
+        // The file is for a registry that is made anew.
+        if (this.record !== before && !this.isForgotten)
+          await writeRecordFile(this.context.folder, this.record).catch((error) =>
+            this.#log.warn('record file not written', { error: messageOf(error) }),
+          )
       }
     }, signal)
-  }
-
-  /** The file is for a registry that is made anew. */
-  async #writeFile(): Promise<void> {
-    try {
-      await writeRecordFile(this.context.folder, this.record)
-    } catch (error) {
-      this.#log.warn('record file not written', { error: messageOf(error) })
-    }
   }
 
   /** Resolves when the record has followed the events of QEMU that have come. */
@@ -186,6 +180,7 @@ export class MachineInstance {
       await this.#reached(desired)
     } catch (error) {
       const told = this.explain(error)
+      if (this.isLetGo && saved?.step === 'incoming') throw told
       if (isNew) await this.#forget()
       else await this.tearDown(messageOf(told))
       throw told
@@ -206,6 +201,7 @@ export class MachineInstance {
   async #record({ isNew, desired, saved }: StartOptions) {
     const { context, recorded } = this
     try {
+      refuseUndecided(this)
       const prepared = await this.#hooks.prepareStart(this, saved !== undefined)
       const all =
         saved === undefined
@@ -267,6 +263,7 @@ export class MachineInstance {
   }
 
   async run(): Promise<void> {
+    await settleUndecided(this)
     const { current } = this.record
     if (current === State.STOPPED) {
       // What an earlier stop could not undo would be in the way.
@@ -343,6 +340,7 @@ export class MachineInstance {
   /** Lets the instance go on without this process. */
   close(): void {
     const { machine, holder } = this.context
+    this.isLetGo = true
     this.context.machine = undefined
     this.context.lease?.close()
     machine?.close()
@@ -396,7 +394,7 @@ export class MachineInstance {
   }
 
   #forgotten(): void {
-    this.#isForgotten = true
+    this.isForgotten = true
     this.#hooks.onForgotten()
     this.#log.info('instance removed', { instance: this.key })
   }

@@ -8,5 +8,11 @@ export interface PlugParts {
   readonly machines?: HostMachines | undefined
   /** Instances that are about to start, with their documents. */
   readonly starting: Parameters<typeof refuseServed>[2]
-  readonly moves?: { readonly savedOn: (path: string) => Promise<string | undefined> } | undefined
+  readonly moves?:
+    | {
+        readonly savedOn: (path: string) => Promise<string | undefined>
+        /** Whether the instance is gone. To be called in a change. */
+        settle(instance: { readonly key: string }): Promise<boolean>
+      }
+    | undefined
 }

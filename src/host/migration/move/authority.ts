@@ -18,11 +18,11 @@ interface Question {
 
 /**
  * Makes `us` authoritative in place of `them`, and resolves with whether it is. An answer of the controller decides; while it gives
- * none, this tries again.
+ * none, this tries again. A VM that it does not know is nobody's: a controller may have lost what it knew.
  */
 export async function becomeAuthoritative({
   us,
-  them,
+  them: first,
   givesUp,
   host,
   log,
@@ -30,35 +30,61 @@ export async function becomeAuthoritative({
 }: Question): Promise<boolean> {
   const { controller, settings } = host
   const until = performance.now() + settings.switchoverMs
+  let them = first
   for (let tries = 0; ; tries++) {
     try {
       if (givesUp && tries > 0 && performance.now() > until) return await isAuthoritative({ us, host })
       await controller.switchover({ us, them, volumes: [] })
       return true
     } catch (error) {
+      // An earlier try may have succeeded although its answer was lost. A refusal counts also after `signal`.
+      const present = isDefinite(error)
+        ? await authoritativeOf({ us, host }).catch(() => undefined)
+        : undefined
+      if (isSame(present, us)) return true
+      if (present !== undefined && present.podName !== us.podName) return false
       signal.throwIfAborted()
-      if (isDefinite(error)) {
-        // An earlier try may have succeeded although its answer was lost.
-        const isOurs = await isAuthoritative({ us, host }).catch(() => undefined)
-        if (isOurs !== undefined) return isOurs
-      }
+      // An earlier run of this very instance, by a try of an earlier daemon.
+      if (present !== undefined) them = present
       log.warn('controller not asked who runs the machine', { vm: us.vmName, error: messageOf(error) })
     }
     await delay(settings.retryMs, undefined, { signal })
   }
 }
 
-/** Rejects where the controller does not answer. */
-async function isAuthoritative({
+type Asked = Pick<Question, 'us'> & { readonly host: Pick<MoveHost, 'controller'> }
+
+/** Whether `us` is authoritative; asked until the controller answers. Nothing is switched over. */
+export async function awaitAuthority({
   us,
   host,
-}: Pick<Question, 'us'> & { readonly host: Pick<MoveHost, 'controller'> }): Promise<boolean> {
+  log,
+  signal,
+}: Omit<Question, 'them' | 'givesUp'>): Promise<boolean> {
+  for (;;) {
+    try {
+      return await isAuthoritative({ us, host })
+    } catch (error) {
+      signal.throwIfAborted()
+      log.warn('controller not asked who runs the machine', { vm: us.vmName, error: messageOf(error) })
+    }
+    await delay(host.settings.retryMs, undefined, { signal })
+  }
+}
+
+/** Rejects where the controller does not answer. */
+export async function isAuthoritative({ us, host }: Asked): Promise<boolean> {
+  return isSame(await authoritativeOf({ us, host }), us)
+}
+
+/** Undefined where the controller does not know the VM. */
+async function authoritativeOf({ us, host }: Asked): Promise<HypervisorID | undefined> {
   const { namespace, vmName: name } = us
   const vm = await host.controller.getVm({ namespace, name }).catch((error) => {
     if (error instanceof AgentError && error.code === 'NOT_FOUND') return undefined
     throw error
   })
-  return isSame(vm?.authoritative, us)
+  return vm?.authoritative
 }
 
 function isDefinite(error: unknown): boolean {

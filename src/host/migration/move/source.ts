@@ -9,6 +9,7 @@ import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
 import { movedRow } from '../../instance/moving/moved-away.ts'
+import { HANDED } from '../../instance/moving/undecided.ts'
 import { Moving } from '../../instance/streams.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
@@ -33,7 +34,7 @@ export interface SourceParts {
 
 /** Which words of the step have how far a move is, and the run id before it was taken back. */
 const [PHASE, RUN_BEFORE] = [6, 7]
-const [HANDED, MOVED] = ['handed', 'moved']
+const MOVED = 'moved'
 
 /** What takes back the bulk of a move, also of another daemon. It lets the guest go on. */
 const BULK = {
@@ -113,15 +114,24 @@ function stepsOf(
     { ...BULK, make: () => outbound.sendMemory(), undo: () => outbound.endBulk() },
     { name: 'state', make: () => outbound.sendState() },
   ]
-  return steps.map((step) => ({
+  const told = steps.map((step) => ({
     ...step,
-    make: async (moved) => {
+    make: async (moved: Saving) => {
       how.tell({ step: step.name })
       how.signal.throwIfAborted()
       await step.make(moved)
       how.signal.throwIfAborted()
     },
   }))
+  return [...told, { name: HANDED, make: () => noteHanded(saving, outbound) }]
+}
+
+/** From here on the controller decides who runs the machine. */
+async function noteHanded(saving: Saving, { along }: Outbound): Promise<void> {
+  const { instance } = saving
+  const step = presentStep(instance) ?? stepOf(saving)
+  const text = 'the machine is handed over'
+  await instance.recorded.commit({ add: [withWords(step, HANDED, '', ...along)], kind: 'state', text })
 }
 
 interface Handing {
@@ -132,18 +142,13 @@ interface Handing {
   readonly told: (moved: Moved | undefined) => void
 }
 
-/** From here on the controller decides who runs the machine. */
+/** The step is {@link HANDED}. */
 async function handOver(
   saving: Saving,
   outbound: Outbound,
   { host, us, atStep, how, told }: Handing,
 ): Promise<Moved> {
   const { instance } = saving
-  const { recorded } = instance
-  await atStep('move', 'handed')
-  const step = presentStep(instance) ?? stepOf(saving)
-  const text = 'the machine is handed over'
-  await recorded.commit({ add: [withWords(step, HANDED, '', ...outbound.along)], kind: 'state', text })
   let failure: unknown
   try {
     how.tell({ step: 'continue' })
@@ -200,7 +205,7 @@ function alongOf({ words }: StepRecord): readonly string[] {
   return words.slice(RUN_BEFORE + 1)
 }
 
-/** Becomes another run, in place of the one that has handed its machine over. Resolves with whether the machine is to go on here. */
+/** Becomes another run, in place of the one that has handed its machine over or of an earlier try. Resolves with whether the machine is to go on here. */
 async function takeBack(
   instance: MachineInstance,
   { host, us }: { readonly host: MoveHost; readonly us: HypervisorID },
@@ -219,7 +224,10 @@ async function takeBack(
 async function goOnHere(saving: Saving, outbound: Outbound, reason: string): Promise<void> {
   const { instance } = saving
   await outbound.endBulk()
+  // The next daemon lets it go on.
+  if (instance.isLetGo) throw refused(`the machine was not moved: ${reason}`)
   await attachAgain(saving)
+  if (instance.isLetGo) throw refused(`the machine was not moved: ${reason}`)
   const drop = [instance.recorded.step('move', [''])]
   await instance.recorded.note({ drop, kind: 'state', text: `the machine was not moved: ${reason}` })
 }
@@ -274,6 +282,7 @@ export async function settleMove(
       context.log.warn('marks of disks not removed', { error: messageOf(error) }),
     )
   const set = context.machine === undefined ? {} : await undoSaving(instance, step, [BULK])
+  if (instance.isLetGo) throw refused('the daemon stops')
   const text = 'the machine was not moved: the daemon has ended meanwhile'
   await recorded.note({ set, drop: [step], kind: 'state', text })
   return false

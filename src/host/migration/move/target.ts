@@ -4,10 +4,9 @@ import { abortable, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import { PlugRequest, type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorID } from '../../../gen/vm.ts'
-import { plug, settlePlugs } from '../../instance/devices/plug.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
 import { writeRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
@@ -15,18 +14,19 @@ import type { OwnerCheck } from '../../instance/instances.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
-import { settleStreams } from '../../instance/streams.ts'
+import { HANDED } from '../../instance/moving/undecided.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import { type Incoming, openIncoming } from '../bulk/incoming.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
-import { commitResume, replacedRecord, restoreStreams, settleRepair } from '../resume.ts'
+import { commitResume, replacedRecord, settleRepair } from '../resume.ts'
 import { recordIn } from '../state-file.ts'
-import { becomeAuthoritative } from './authority.ts'
+import { awaitAuthority, becomeAuthoritative, isAuthoritative } from './authority.ts'
 import { checkArrived, checkPlan, recordOf, SOURCE, stillThere } from './check-arrival.ts'
 import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing } from './frames.ts'
+import { letRun, letRunAgain } from './let-run.ts'
 import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
 import { checkShared } from './shared-disks.ts'
 
@@ -41,7 +41,7 @@ type Send = Parameters<Arrival['take']>[1]
 
 /** Which word of the step has how far the move is: once this host may have become authoritative, and once it has. */
 const PHASE = 2
-const [HANDED, OWN] = ['handed', 'own']
+const OWN = 'own'
 
 /** Takes a machine in that is handed over, and lets it run. The instance is forgotten when that fails. To be called in a change. */
 export async function arrive(
@@ -86,19 +86,27 @@ export async function arrive(
     })
     await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
   } catch (error) {
-    await leave(instance, messageOf(error))
+    await leave(instance, parts.host, messageOf(error))
     throw error
   }
   await finish(instance, parts, send)
 }
 
-/** Forgets an instance whose machine has not come; one that this host is to run stays, stopped. */
-async function leave(instance: MachineInstance, reason: string): Promise<void> {
+/** Forgets an instance whose machine has not come; one that this host is to run, or may have to, stays, stopped. */
+async function leave(instance: MachineInstance, host: MoveHost, reason: string): Promise<void> {
   const { context, recorded } = instance
+  // The next daemon decides.
+  if (instance.isLetGo) return
   const step = incomingStep(instance)
-  const isOwn = step?.words[PHASE] === OWN
+  const phase = step?.words[PHASE]
+  const isOwn =
+    phase === HANDED
+      ? await isAuthoritative({ us: hypervisorOf(instance, host), host }).catch(() => undefined)
+      : phase === OWN
+  // A later start of the instance asks again.
+  if (isOwn === undefined) return
   const gone = isOwn
-    ? recorded.note({ set: { ...ARRIVED, reason }, drop: [step], kind: 'state', text: reason })
+    ? recorded.note({ set: { ...ARRIVED, reason }, drop: step ? [step] : [], kind: 'state', text: reason })
     : instance.finishRemoval()
   await gone.catch((error) => context.log.warn('target of a move not removed', { error: messageOf(error) }))
 }
@@ -202,7 +210,8 @@ async function noteOwn({ recorded }: MachineInstance): Promise<void> {
   const step = recorded.steps.find((each) => each.step === 'incoming')
   if (step === undefined) return
   const words = step.words.map((word, index) => (index === PHASE ? OWN : word))
-  await recorded.commit({ add: [{ ...step, words }], kind: 'state', text: 'this host runs the machine' })
+  // The next daemon would ask and learn the same.
+  await recorded.note({ add: [{ ...step, words }], kind: 'state', text: 'this host runs the machine' })
 }
 
 /** Fires when memory cannot arrive any more. */
@@ -237,19 +246,6 @@ async function bringRings({ context }: MachineInstance, rings: readonly Received
     await writeRing(context.folder, number, { bytes, first, isClosed: closed })
     if (number === 0 && holder !== undefined) await answer(context, holder.takeRing(number))
   }
-}
-
-/** The controller has said that this host runs the machine. */
-async function letRun(instance: MachineInstance, end: MoveEnd, atStep: AtStep): Promise<void> {
-  const streams = end.streams.map(({ live, ...stream }) => ({ ...stream, isLive: live }))
-  await atStep('arrival', 'streams')
-  await restoreStreams(instance, streams)
-  if (end.unplugged.length > 0) {
-    await atStep('arrival', 'plug')
-    await plug(instance, { ...PlugRequest.decode(end.unplugged), key: instance.key }, instance.plugParts)
-  }
-  await atStep('arrival', 'cont')
-  if (end.running) await instance.machine().qmp.execute('cont', {}, instance.ending)
 }
 
 /** The machine runs: the source ends its own, and the guest is told. */
@@ -308,7 +304,8 @@ export async function settleArrival(
   }
   if (context.machine === undefined) {
     const text = 'the machine has ended as it came here'
-    await recorded.commit({ set: { ...ARRIVED, current: State.RUNNING }, drop: [step], kind: 'state', text })
+    const current = recorded.record.current === State.STOPPED ? State.STOPPED : State.RUNNING
+    await recorded.commit({ set: { ...ARRIVED, current }, drop: [step], kind: 'state', text })
     return false
   }
   await noteOwn(instance)
@@ -329,19 +326,10 @@ async function isOwnNow(
   const them = HypervisorID.decode(Buffer.from(source, 'base64'))
   const us = hypervisorOf(instance, host)
   const signal = AbortSignal.any([instance.ending, host.closing])
-  return await becomeAuthoritative({ us, them, givesUp: true, host, log: instance.context.log, signal })
-}
-
-/** What another daemon has begun of it is done already. */
-async function letRunAgain(instance: MachineInstance, end: MoveEnd): Promise<void> {
-  await settlePlugs(instance)
-  await settleStreams(instance)
-  if (end.unplugged.length > 0) {
-    const request = PlugRequest.decode(end.unplugged)
-    const isThere = instance.record.specification?.devices[request.deviceKey] !== undefined
-    if (!isThere) await plug(instance, { ...request, key: instance.key }, instance.plugParts)
-  }
-  if (end.running) await instance.machine().qmp.execute('cont', {}, instance.ending)
+  const question = { us, host, log: instance.context.log, signal }
+  // The source has the memory, unless this host has become authoritative while it had it, too.
+  if (instance.context.machine === undefined) return await awaitAuthority(question)
+  return await becomeAuthoritative({ ...question, them, givesUp: true })
 }
 
 function textOf(endpoint: Incoming['memory']): string {

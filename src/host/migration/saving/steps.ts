@@ -138,10 +138,13 @@ export async function save(
       times.push({ name: each.name, durationUs: microseconds(performance.now() - from) })
     }
   } catch (error) {
-    const fault = await undo(saving, done)
+    const fault = instance.isLetGo ? '' : await undo(saving, done)
+    const step = done[0]?.name ?? 'begin'
+    // The next daemon undoes what is written down.
+    if (instance.isLetGo) throw named(error, { step, folder, fault })
     const reason = `${failed}: ${recordedText(error, instance)}`
     await recorded.note({ set: standing(fault), drop: [stepOf(saving)], kind: 'state', text: reason })
-    throw named(error, { step: done[0]?.name ?? 'begin', folder, fault })
+    throw named(error, { step, folder, fault })
   }
   return times
 }

@@ -1,0 +1,35 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { PlugParts } from '../devices/plug-parts.ts'
+import { notFound } from '../instances.ts'
+
+/** From the end of a handover on, in the words of the steps `move` and `incoming`: only the controller knows who runs the machine. */
+export const HANDED = 'handed'
+const PHASES: Readonly<Record<string, number>> = { move: 6, incoming: 2 }
+
+/** Whether another host may run the machine. */
+export function isUndecided(steps: readonly StepRecord[]): boolean {
+  return steps.some(({ step, words }) => words[PHASES[step] ?? -1] === HANDED)
+}
+
+interface Moving {
+  readonly key: string
+  readonly recorded: { readonly steps: readonly StepRecord[] }
+  readonly plugParts: Pick<PlugParts, 'moves'>
+}
+
+/** Throws FAILED_PRECONDITION while another host may run the machine. */
+export function refuseUndecided({ key, recorded }: Omit<Moving, 'plugParts'>): void {
+  if (!isUndecided(recorded.steps)) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    `instance ${key}: another host may run its machine, want an answer of the controller before`,
+  )
+}
+
+/** Asks the controller where another host may run the machine. `kill` and `remove` end that. To be called in a change. */
+export async function settleUndecided(instance: Moving): Promise<void> {
+  const { key, plugParts, recorded } = instance
+  if (isUndecided(recorded.steps) && (await plugParts.moves?.settle(instance))) throw notFound(key)
+  refuseUndecided(instance)
+}

@@ -1,0 +1,62 @@
+import { abortable } from '../../../base/abort.ts'
+import { messageOf } from '../../../base/errors.ts'
+import type { MoveEnd } from '../../../gen/microvm/instance/v1/handover.ts'
+import { PlugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
+import { plug, settlePlugs } from '../../instance/devices/plug.ts'
+import { settleReplugs } from '../../instance/devices/replug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import { settleStreams } from '../../instance/streams.ts'
+import type { AtStep } from '../faults.ts'
+import { goOn } from '../machine-state.ts'
+import { restoreStreams } from '../resume.ts'
+
+/** The controller has said that this host runs the machine. */
+export async function letRun(instance: MachineInstance, end: MoveEnd, atStep: AtStep): Promise<void> {
+  const streams = end.streams.map(({ live, ...stream }) => ({ ...stream, isLive: live }))
+  await atStep('arrival', 'streams')
+  const restored = restoreStreams(instance, streams)
+  await abortable(restored, AbortSignal.timeout(STREAMS_MS)).catch(warn(instance, 'streams not listened on'))
+  if (end.unplugged.length > 0) {
+    await atStep('arrival', 'plug')
+    await plugAgain(instance, end)
+  }
+  await atStep('arrival', 'cont')
+  await cont(instance, end)
+}
+
+/** How long the holder may take to listen. */
+const STREAMS_MS = 5000
+
+/** There is no other copy of the machine: it goes on without what fails. */
+function warn({ context, key }: MachineInstance, text: string): (error: unknown) => void {
+  return (error) => context.log.warn(text, { instance: key, error: messageOf(error) })
+}
+
+/** A device that cannot be plugged in now is tried again later. */
+async function plugAgain(instance: MachineInstance, { unplugged }: MoveEnd): Promise<void> {
+  const { key, plugParts, recorded } = instance
+  const request = { ...PlugRequest.decode(unplugged), key }
+  try {
+    await plug(instance, request, plugParts)
+  } catch (error) {
+    warn(instance, 'device not plugged in')(error)
+    const words = [request.deviceKey, Buffer.from(PlugRequest.encode(request).finish()).toString('base64')]
+    const add = [recorded.step('replug', words)]
+    await recorded.note({ add, kind: 'device', text: `device ${request.deviceKey} comes later` })
+  }
+}
+
+async function cont(instance: MachineInstance, { running }: MoveEnd): Promise<void> {
+  if (running) await goOn(instance.machine().qmp, { wasRunning: true, signal: instance.ending })
+  await settleReplugs(instance)
+}
+
+/** What another daemon has begun of it is done already. */
+export async function letRunAgain(instance: MachineInstance, end: MoveEnd): Promise<void> {
+  await settlePlugs(instance).catch(warn(instance, 'devices not settled'))
+  await settleStreams(instance).catch(warn(instance, 'streams not listened on'))
+  const { deviceKey } = PlugRequest.decode(end.unplugged)
+  const isThere = instance.record.specification?.devices[deviceKey] !== undefined
+  if (end.unplugged.length > 0 && !isThere) await plugAgain(instance, end)
+  await cont(instance, end)
+}
