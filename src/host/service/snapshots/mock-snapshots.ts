@@ -10,34 +10,21 @@ import {
   type SnapshotRequest,
   State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { Caller, MoveCalls, OwnerCheck } from '../../instance/instances.ts'
+import type { Caller, OwnerCheck } from '../../instance/instances.ts'
+import { mockMoves } from '../hosts/mock-moves.ts'
 
-const noHosts = async (): Promise<never> => {
-  throw new AgentError('FAILED_PRECONDITION', 'a mock has no machines that could move')
-}
-
-const NO_MOVES: MoveCalls = {
-  migrate: () => failing(),
-  hosts: noHosts,
-  drain: noHosts,
-  ensureTarget: noHosts,
-  giveUpTarget: noHosts,
-  startMigration: noHosts,
-  handover: () => failing(),
-}
-
-// biome-ignore lint/correctness/useYield: it fails before its first answer
-async function* failing(): AsyncGenerator<never> {
-  await noHosts()
-}
-
-/** The snapshots of instances without machines: names and configurations. */
+/** The snapshots and moves of instances without machines: names and configurations. */
 export abstract class MockSnapshots {
   readonly #kept = new Map<string, readonly Snapshot[]>()
-  readonly move = NO_MOVES
+
+  readonly move = mockMoves({
+    seen: (key, caller) => this.seen(key, caller),
+    remove: (key, caller) => this.remove(key, caller),
+  })
 
   /** The instance, which the caller may see. */
   protected abstract seen(key: string, caller: Caller): Instance
+  abstract remove(key: string, caller: Caller): Promise<void>
   protected abstract reverted(key: string, change: Pick<Instance, 'specification'>): Instance
 
   async snapshot({ disks, key, memory, name, quiesce }: SnapshotRequest, caller: Caller): Promise<Snapshot> {
