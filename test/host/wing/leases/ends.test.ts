@@ -23,8 +23,8 @@ const MS = 1_000_000n
 const DRIFT_MS = TTL_MS / 10 + 2000
 const { boottimeNs } = await realNative()
 
-/** How much later than the end of the lease something may be seen from here. */
-const LATE_MS = 1000
+/** How much later than the end of the lease something may be seen from here: before another host may have the machine. */
+const LATE_MS = 2000
 
 async function until(isSo: () => boolean): Promise<void> {
   const late = AbortSignal.timeout(20_000)
