@@ -148,7 +148,7 @@ const CUTS = [0, 1, 20, 300, 1500, 3000, 20_000, 3_000_000]
 describe('a stream that is cut', () => {
   it('of disks is undone, and the next one succeeds', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    const { incoming, target } = await startTarget(holders)
+    const { incoming } = await startTarget(holders)
     for (const bytes of CUTS) {
       const proxy = await cuttingProxy(incoming.disks, bytes)
       const endpoints = { ...incoming, disks: proxy.endpoint }
@@ -164,10 +164,13 @@ describe('a stream that is cut', () => {
       proxy.close()
       await checkGoesOn(source)
     }
-    const outgoing = await openSource(source, incoming)
+    // Each move has a target of its own.
+    const next = await startTarget(holders)
+    const { target } = next
+    const outgoing = await openSource(source, next.incoming)
     for (const step of SOURCE_STEPS) await outgoing[step]()
-    await incoming.arrived
-    await incoming.endDisks()
+    await next.incoming.arrived
+    await next.incoming.endDisks()
     outgoing.finish()
     expect(readFileSync(target.path).equals(readFileSync(source.path))).toBe(true)
     await checkNumbers(target)
