@@ -129,7 +129,7 @@ export class MigrationTargets {
     return before
   }
 
-  /** The host forgets a target that nobody moves to by itself, should it not answer now. */
+  /** If the host does not answer now, it forgets the target by itself after a while. */
   async #abandon(us: HypervisorID, hosts: readonly Host[], id: string, signal: AbortSignal): Promise<void> {
     const host = hosts.find((each) => each.id === id)
     if (host === undefined) return

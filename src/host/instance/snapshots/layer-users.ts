@@ -37,7 +37,7 @@ function refuseChange(
   throw new AgentError('FAILED_PRECONDITION', `instance ${instance.key}: ${text}`)
 }
 
-/** Throws FAILED_PRECONDITION for a clone whose layers are on a file that another machine here would write, once nobody knew of it. */
+/** Throws FAILED_PRECONDITION for a clone on a disk that another machine here has, too: merges see saved clones in the store only. */
 export function refuseAway(instance: MachineInstance): void {
   for (const { base } of instance.record.layers) {
     const isHere = isSameFile(base)
