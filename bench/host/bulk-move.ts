@@ -19,7 +19,7 @@ import {
   loadAddon,
 } from '../../src/host/migration/bulk/sockets.ts'
 import { addTls } from '../../src/host/migration/bulk/tls.ts'
-import { type BulkMachine, startBulkMachine } from '../../test/support/wing/bulk-machines.ts'
+import { type BulkMachine, startBulkMachine } from '../../test/support/wing/moves/bulk-machines.ts'
 import { median, report } from '../support/figure.ts'
 
 /**

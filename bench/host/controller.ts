@@ -12,7 +12,7 @@ import { readCredentials } from '../../src/host/tls/credentials.ts'
 import { endChild } from '../../test/support/processes.ts'
 import { startControllerProcess } from '../../test/support/wing/controller/controller-process.ts'
 import { freePorts, startEtcd } from '../../test/support/wing/controller/etcd.ts'
-import { signCertificates } from '../../test/support/wing/sign-certificates.ts'
+import { signCertificates } from '../../test/support/wing/moves/sign-certificates.ts'
 import { median, report } from '../support/figure.ts'
 
 /**

@@ -5,7 +5,7 @@ import { Vm } from '../../../src/gen/microvm/controller/v1/controller.ts'
 import type { HypervisorID } from '../../../src/gen/vm.ts'
 import { awaitAuthority, becomeAuthoritative } from '../../../src/host/migration/move/authority.ts'
 import { MOVE_SETTINGS } from '../../../src/host/migration/move/move-host.ts'
-import { StandInController } from '../../support/wing/stand-in-controller.ts'
+import { StandInController } from '../../support/wing/moves/stand-in-controller.ts'
 
 const idOf = (podName: string, runId: bigint): HypervisorID => ({
   ...{ vmName: 'web', namespace: 'default', podName, runId },

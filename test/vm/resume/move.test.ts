@@ -21,7 +21,7 @@ import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import { ROOT } from '../../support/vm/guest-pod.ts'
 import { leftovers } from '../../support/wing/leftovers.ts'
-import { MovingHosts } from '../../support/wing/moving-hosts.ts'
+import { MovingHosts } from '../../support/wing/moves/moving-hosts.ts'
 import { ADMIN } from '../../support/wing/requests.ts'
 
 const COUNT = "trap 'exit 7' TERM; i=0; while :; do echo line $i; i=$((i+1)); usleep 20000; done"

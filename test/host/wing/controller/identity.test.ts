@@ -9,7 +9,7 @@ import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
 import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
-import { hostAuthority } from '../../../support/wing/host-certificates.ts'
+import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
 
 const test = await startControllers({ hosts: ['a', 'b', 'expired'] })
 const [endpoint = { host: '', port: 0 }] = test.endpoints

@@ -4,7 +4,11 @@ import { AgentError } from '../../../../src/base/errors.ts'
 import type { BulkProgress } from '../../../../src/host/migration/bulk/bulk.ts'
 import { undoBulk } from '../../../../src/host/migration/bulk/undo.ts'
 import { TestHolders } from '../../../support/host/test-holder.ts'
-import { type BulkMachine, checkNumbers, startBulkMachine } from '../../../support/wing/bulk-machines.ts'
+import {
+  type BulkMachine,
+  checkNumbers,
+  startBulkMachine,
+} from '../../../support/wing/moves/bulk-machines.ts'
 import {
   checkGoesOn,
   cuttingProxy,
@@ -12,7 +16,7 @@ import {
   openSource,
   SOURCE_STEPS,
   startTarget,
-} from '../../../support/wing/bulk-moves.ts'
+} from '../../../support/wing/moves/bulk-moves.ts'
 
 const holders = new TestHolders()
 

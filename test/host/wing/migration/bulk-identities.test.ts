@@ -6,9 +6,9 @@ import { describe, expect, it } from 'vitest'
 import type { BulkEndpoint, BulkTls } from '../../../../src/host/migration/bulk/bulk.ts'
 import { openIncoming } from '../../../../src/host/migration/bulk/incoming.ts'
 import { TestHolders } from '../../../support/host/test-holder.ts'
-import { startBulkMachine } from '../../../support/wing/bulk-machines.ts'
-import { checkGoesOn, hosts, openSource, startTarget, tlsOf } from '../../../support/wing/bulk-moves.ts'
-import { hostAuthority } from '../../../support/wing/host-certificates.ts'
+import { startBulkMachine } from '../../../support/wing/moves/bulk-machines.ts'
+import { checkGoesOn, hosts, openSource, startTarget, tlsOf } from '../../../support/wing/moves/bulk-moves.ts'
+import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
 
 const holders = new TestHolders()
 

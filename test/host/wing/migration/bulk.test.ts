@@ -12,8 +12,8 @@ import {
   checkNumbers,
   lastNumber,
   startBulkMachine,
-} from '../../../support/wing/bulk-machines.ts'
-import { checkGoesOn, openSource, SOURCE_STEPS, startTarget } from '../../../support/wing/bulk-moves.ts'
+} from '../../../support/wing/moves/bulk-machines.ts'
+import { checkGoesOn, openSource, SOURCE_STEPS, startTarget } from '../../../support/wing/moves/bulk-moves.ts'
 
 const holders = new TestHolders()
 

@@ -15,9 +15,9 @@ import { checkShared, markDisks, unmarkDisks } from '../../../../src/host/migrat
 import { readCredentials } from '../../../../src/host/tls/credentials.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
-import { hostOf } from '../../../support/wing/host-certificates.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
+import { hostOf } from '../../../support/wing/moves/host-certificates.ts'
+import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
 import { ADMIN, file } from '../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000

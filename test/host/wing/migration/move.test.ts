@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { MovingHosts } from '../../../support/wing/moving-hosts.ts'
+import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
 import { image } from '../../../support/wing/real-wing.ts'
 import { ADMIN, file } from '../../../support/wing/requests.ts'
 

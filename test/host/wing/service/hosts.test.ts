@@ -9,9 +9,9 @@ import { readCredentials } from '../../../../src/host/tls/credentials.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
 import { type RunningDaemon, runMockDaemon } from '../../../support/host-wing/running-daemon.ts'
-import { hostAuthority, hostOf } from '../../../support/wing/host-certificates.ts'
+import { hostAuthority, hostOf } from '../../../support/wing/moves/host-certificates.ts'
+import type { Authority } from '../../../support/wing/moves/sign-certificates.ts'
 import { ensureRequest } from '../../../support/wing/requests.ts'
-import type { Authority } from '../../../support/wing/sign-certificates.ts'
 
 const endpoint = { host: '127.0.0.1', port: 0 }
 const told: string[] = []

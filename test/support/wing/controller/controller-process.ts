@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { type Endpoint, endpointText } from '../../../../src/host/tls/endpoint.ts'
-import type { Authority } from '../sign-certificates.ts'
+import type { Authority } from '../moves/sign-certificates.ts'
 
 /** Starts `./microvm controller`, and resolves once it serves. Rejects with its log when it ends before. */
 export async function startControllerProcess({

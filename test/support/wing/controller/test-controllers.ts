@@ -6,8 +6,8 @@ import { type Controller, startController } from '../../../../src/host/controlle
 import type { Credentials } from '../../../../src/host/tls/credentials.ts'
 import type { Endpoint } from '../../../../src/host/tls/endpoint.ts'
 import { temporaryFolder } from '../../temporary-folder.ts'
-import { hostAuthority } from '../host-certificates.ts'
-import type { Authority } from '../sign-certificates.ts'
+import { hostAuthority } from '../moves/host-certificates.ts'
+import type { Authority } from '../moves/sign-certificates.ts'
 import { type Etcd, freePorts, startEtcd } from './etcd.ts'
 
 /** Controllers of this process over a real etcd, and their callers. */

@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { AgentError } from '../../../src/base/errors.ts'
-import { type Logger, silentLogger } from '../../../src/base/log.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { type Logger, silentLogger } from '../../../../src/base/log.ts'
 import {
   type Backend,
   ChangeStateRequest_Change as Change,
@@ -12,15 +12,15 @@ import {
   MigrateInstanceRequest,
   type MigrateInstanceResponse,
   type Specification,
-} from '../../../src/gen/microvm/instance/v1/instance.ts'
-import type { Caller } from '../../../src/host/instance/instances.ts'
-import type { AtStep } from '../../../src/host/migration/faults.ts'
-import { type Daemon, startDaemon } from '../../../src/host/service/daemon.ts'
-import { endpointText } from '../../../src/host/tls/endpoint.ts'
-import { temporaryFolder } from '../temporary-folder.ts'
-import { CountingMachines } from './counting-machine.ts'
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Caller } from '../../../../src/host/instance/instances.ts'
+import type { AtStep } from '../../../../src/host/migration/faults.ts'
+import { type Daemon, startDaemon } from '../../../../src/host/service/daemon.ts'
+import { endpointText } from '../../../../src/host/tls/endpoint.ts'
+import { temporaryFolder } from '../../temporary-folder.ts'
+import { CountingMachines } from '../counting-machine.ts'
+import { ADMIN } from '../requests.ts'
 import { hostAuthority, hostOf } from './host-certificates.ts'
-import { ADMIN } from './requests.ts'
 import type { Authority } from './sign-certificates.ts'
 import { StandInController } from './stand-in-controller.ts'
 

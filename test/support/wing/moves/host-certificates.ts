@@ -1,6 +1,6 @@
 import { join } from 'node:path'
-import type { HostSettings } from '../../../src/host/service/hosts/host-settings.ts'
-import { temporaryFolder } from '../temporary-folder.ts'
+import type { HostSettings } from '../../../../src/host/service/hosts/host-settings.ts'
+import { temporaryFolder } from '../../temporary-folder.ts'
 import { type Authority, signCertificates } from './sign-certificates.ts'
 
 export function hostAuthority(name: string, hosts: readonly string[]): Authority {

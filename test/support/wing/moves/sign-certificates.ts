@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Credentials } from '../../../src/host/tls/credentials.ts'
+import type { Credentials } from '../../../../src/host/tls/credentials.ts'
 
 /** Signs certificates of hosts. Each is a file `NAME.pem`, with its key in `NAME.key`. */
 export interface Authority {

@@ -3,16 +3,16 @@ import { readdirSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import type { BulkEndpoint, BulkProgress, BulkTls } from '../../../src/host/migration/bulk/bulk.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import type { BulkEndpoint, BulkProgress, BulkTls } from '../../../../src/host/migration/bulk/bulk.ts'
 import {
   type Incoming,
   type IncomingOptions,
   openIncoming,
-} from '../../../src/host/migration/bulk/incoming.ts'
-import { type Outgoing, openOutgoing } from '../../../src/host/migration/bulk/outgoing.ts'
-import { type BulkSettings, bulkSettings } from '../../../src/host/migration/bulk/settings.ts'
-import type { TestHolders } from '../host/test-holder.ts'
+} from '../../../../src/host/migration/bulk/incoming.ts'
+import { type Outgoing, openOutgoing } from '../../../../src/host/migration/bulk/outgoing.ts'
+import { type BulkSettings, bulkSettings } from '../../../../src/host/migration/bulk/settings.ts'
+import type { TestHolders } from '../../host/test-holder.ts'
 import { type BulkMachine, lastNumber, socketsOf, startBulkMachine } from './bulk-machines.ts'
 import { hostAuthority } from './host-certificates.ts'
 import type { Authority } from './sign-certificates.ts'

@@ -1,7 +1,7 @@
-import { AgentError } from '../../../src/base/errors.ts'
-import { Vm } from '../../../src/gen/microvm/controller/v1/controller.ts'
-import { EnsureMigrationTargetResponse, type HypervisorID } from '../../../src/gen/vm.ts'
-import type { MoveController } from '../../../src/host/migration/move/move-host.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { Vm } from '../../../../src/gen/microvm/controller/v1/controller.ts'
+import { EnsureMigrationTargetResponse, type HypervisorID } from '../../../../src/gen/vm.ts'
+import type { MoveController } from '../../../../src/host/migration/move/move-host.ts'
 
 /** A host, as a controller asks it. */
 interface StandInHost {
