@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../base/errors.ts'
 import { connectAgent } from '../../client/connection/connect-agent.ts'
 import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
+import { vsockDriverReady } from '../qemu/vsock/driver-ready.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { dialAgent } from './connect-agent.ts'
 import { specificationOf } from './devices/plug.ts'
@@ -44,27 +44,12 @@ export async function thaw(instance: MachineInstance): Promise<boolean> {
   return (await withAgent(instance, (agent) => agent.thaw({}, { timeoutMs: STEP_MS }))).wasFrozen
 }
 
-/** How long a guest may take until its driver has a device that was plugged in. */
-const DRIVER_MS = 20_000
-const LOOK_MS = 50
-/** Its driver goes on for a while after it has told that it is there. */
-const SETTLES_MS = 500
-
-/** Waits for the guest's driver of vsock, whose daemon goes deaf for good when it is dialled before. */
+/** Waits for the guest's driver of its vsock device, if it has one. */
 export async function vsockTaken(instance: MachineInstance): Promise<void> {
   const { devices, backends } = specificationOf(instance)
   const [key] = Object.keys(devices).filter((each) => backends[devices[each]?.backend ?? '']?.vsockDaemon)
   if (key === undefined) return
-  const path = `/machine/peripheral/${qemuId(specKey(key))}/virtio-backend`
-  const late = AbortSignal.timeout(DRIVER_MS)
-  const query = { execute: 'x-query-virtio-status', arguments: { path } }
-  while (!late.aborted) {
-    const status = await instance.machine().qmp.command(query, instance.ending)
-    const isThere = typeof status === 'object' && status !== null && Reflect.get(status, 'vhost-started')
-    if (isThere === true) break
-    await delay(LOOK_MS, undefined, { signal: instance.ending })
-  }
-  await delay(SETTLES_MS, undefined, { signal: instance.ending })
+  await vsockDriverReady(instance.machine().qmp, qemuId(specKey(key)), instance.ending)
 }
 
 /** Lets the streams of a guest go on that was not saved. */

@@ -12,6 +12,7 @@ import { dial } from '../../../src/client/connection/dial.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp/connect.ts'
 import { chooseLink } from '../../../src/host/qemu/vsock/choose-link.ts'
+import { vsockDriverReady } from '../../../src/host/qemu/vsock/driver-ready.ts'
 import { AGENT_PORT, type GuestLink } from '../../../src/host/qemu/vsock/guest-link.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
@@ -19,17 +20,11 @@ import { endChild } from '../processes.ts'
 import { progress } from '../vm/boot-guest.ts'
 import { plugVsock, unplugVsock } from '../vm/hot-plug/hot-vsock.ts'
 import { goOnFrom, limit, run, savableWords, saveState } from '../vm/saved/saving.ts'
-import { isBusy } from './work.ts'
 
 /** `stop`: QEMU stops the guest, whose vsock was unplugged. `restore`: the guest is saved, and goes on in another QEMU. */
 export type Way = 'stop' | 'restore'
 
 const PORT = 'plug'
-/** A guest's vsock daemon was deaf once in seven when the host connected right after the plug, never after this time. */
-const PLUGGED_MS = 500
-/** Where the guest hardly runs, it takes longer to see its device. */
-const PLUGGED_BUSY_MS = 5000
-
 /** A guest that stops and goes on. Its busybox disk is at `05`. */
 export class FreezingMachine {
   readonly #folder = makeTemporaryFolder(tmpdir())
@@ -104,7 +99,7 @@ export class FreezingMachine {
       ...{ socket: this.#path('vhost.sock'), path: this.socketPath },
     }
     this.#daemon = await plugVsock(this.#monitor(), place, limit())
-    await delay(isBusy() ? PLUGGED_BUSY_MS : PLUGGED_MS)
+    await vsockDriverReady(this.#monitor(), place.id, limit())
   }
 
   async unplug(): Promise<void> {
