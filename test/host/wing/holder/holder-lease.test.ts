@@ -71,6 +71,8 @@ describe('holder: a lease', () => {
     const firstNs = boottimeNs() + 200n * MS
     await holder.setLease(firstNs)
     await holder.setLease(boottimeNs() + 3599n * 1000n * MS)
+    // It has answered, and is about to wait.
+    await expect.poll(() => processState(holder.pid)?.state).toBe('S')
     const before = waits(holder.pid)
     await passed(firstNs + 300n * MS)
     expect(before).toBeGreaterThan(0)
