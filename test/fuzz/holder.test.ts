@@ -14,15 +14,12 @@ import { buildSanitizedHolder } from '../support/vminit/compiled.ts'
 const BUILD_MS = 240_000
 const WAIT = { timeout: 20_000, interval: 5 }
 
+/** A child that no changed line names. */
+const CHILD = 'that-stays'
+const ASK_CHILD = Buffer.from(`kill ${CHILD} 0\n`)
+
 /** Their changed forms start no program of this machine, and make no file. */
-const LINES = [
-  'start b log /none/b a%20b %C3%BC',
-  'kill a 0',
-  'kill b 9',
-  'children',
-  'rings',
-  'watch',
-].concat(
+const LINES = ['start b log /none/b a%20b %C3%BC', 'kill b 9', 'children', 'rings', 'watch'].concat(
   ['attach 0 0', 'attach 1 99', 'close 1', 'close 18446744073709551615', 'attach 4294967295 7'],
   [`start b console ${'/none '.repeat(3000)}`],
 )
@@ -33,6 +30,7 @@ const SENT = fc
     fc.oneof(
       { weight: 4, arbitrary: fc.constantFrom(...LINES).map((line) => Buffer.from(`${line}\n`)) },
       { weight: 1, arbitrary: LISTEN.map((line) => Buffer.from(`\n${line}\n`)) },
+      { weight: 1, arbitrary: fc.constant(ASK_CHILD) },
       { weight: 4, arbitrary: anyBytes(LINES.map((line) => Buffer.from(`${line}\n`))) },
     ),
     { minLength: 1, maxLength: 8 },
@@ -52,7 +50,7 @@ function openFiles(): number {
 async function start(): Promise<void> {
   folder = temporaryFolder()
   holder = await startHolder(folder, program)
-  await holder.start(sh('a', 'console', 'seq 1 100000; exec cat > /dev/null'))
+  await holder.start(sh(CHILD, 'console', 'seq 1 100000; exec cat > /dev/null'))
   await vi.waitFor(async () => expect((await holder.rings())[0]?.end).toBe(588_895n), WAIT)
   files = openFiles()
 }
@@ -94,7 +92,7 @@ describe('the holder', () => {
       }
       for (let count = 0; count < turns; count++) await turn()
       client.destroy()
-      expect((await holder.children())[0]).toMatchObject({ name: 'a', exit: undefined })
+      expect((await holder.children())[0]).toMatchObject({ name: CHILD, exit: undefined })
     },
   })
 })
