@@ -39,6 +39,7 @@ export const LAYERS: readonly Layer[] = [
     node: ['node:http2', 'node:net'],
     packages: ['@bufbuild/protobuf', '@grpc/grpc-js'],
   },
+  { folder: 'src/rpc/tracing', imports: ['src/rpc', 'src/base'], node: ['node:http'] },
   {
     folder: 'src/handlers/*',
     imports: ['src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
@@ -123,11 +124,7 @@ export const LAYERS: readonly Layer[] = [
     imports: ['src/handlers', 'src/hotplug', 'src/oci', 'src/state', 'src/os', 'src/base', 'src/gen'],
     node: ['node:inspector/promises'],
   },
-  {
-    folder: 'src/agent/tracing',
-    imports: ['src/rpc', 'src/os', 'src/base'],
-    node: ['node:http'],
-  },
+  { folder: 'src/agent/tracing', imports: ['src/rpc', 'src/os', 'src/base'] },
   { folder: 'src/agent/tracing/tracer.ts', imports: ['src/rpc', 'src/base'] },
   {
     folder: 'src/agent/tracing/tracing-if-on.ts',
@@ -267,6 +264,7 @@ export const LAYERS: readonly Layer[] = [
   {
     folder: 'src/host/service',
     imports: [
+      'package.json',
       ...[
         'src/host/migration',
         'src/host/instance',

@@ -1,3 +1,5 @@
+import { randomBytes } from 'node:crypto'
+
 /** The key of W3C's trace context in the metadata of a call. */
 export const TRACEPARENT = 'traceparent'
 
@@ -23,6 +25,19 @@ export function parseTraceparent(value: string): TraceContext | undefined {
   if (traceId === undefined || spanId === undefined || (version === '00' && more !== undefined))
     return undefined
   return { traceId, spanId, isSampled: (Number(`0x${flags}`) & 1) === 1 }
+}
+
+/** Of a span that is sampled. */
+export function traceparentOf({ traceId, spanId }: Pick<TraceContext, 'traceId' | 'spanId'>): string {
+  return `00-${traceId}-${spanId}-01`
+}
+
+export function newTraceId(): string {
+  return randomBytes(16).toString('hex')
+}
+
+export function newSpanId(): string {
+  return randomBytes(8).toString('hex')
 }
 
 export function boundTraceparent(value: string): string {

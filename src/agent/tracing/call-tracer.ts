@@ -1,9 +1,8 @@
-import { randomBytes } from 'node:crypto'
 import type { LogFields, Logger } from '../../base/log.ts'
 import { truncate } from '../../base/truncate.ts'
 import type { IncomingCall } from '../../rpc/method.ts'
-import { parseTraceparent, type TraceContext } from '../../rpc/traceparent.ts'
-import type { FinishedSpan } from './finished-span.ts'
+import { newSpanId, newTraceId, parseTraceparent, type TraceContext } from '../../rpc/traceparent.ts'
+import type { FinishedSpan } from '../../rpc/tracing/finished-span.ts'
 import type { CallTrace, Tracer } from './tracer.ts'
 
 export interface TracerContext {
@@ -44,9 +43,9 @@ function traceCall(
 ): CallTrace {
   // One offset per call, so that setting the time does not shift its spans against each other.
   const offsetMs = unixMs() - nowMs()
-  const traceId = parent?.traceId ?? randomId(16)
+  const traceId = parent?.traceId ?? newTraceId()
   const begin = (span: Pick<FinishedSpan, 'name' | 'kind' | 'parentSpanId'>) => {
-    const [spanId, startMs] = [randomId(8), nowMs()]
+    const [spanId, startMs] = [newSpanId(), nowMs()]
     const end = (attributes: FinishedSpan['attributes'], isFailed: boolean) => {
       const [startNs, endNs] = [nanoseconds(offsetMs + startMs), nanoseconds(offsetMs + nowMs())]
       add({ ...span, traceId, spanId, startNs, endNs, attributes, isFailed })
@@ -72,10 +71,6 @@ function traceCall(
       call.end({ ...attributes, ...textsOf(ids) }, code !== undefined)
     },
   }
-}
-
-function randomId(bytes: number): string {
-  return randomBytes(bytes).toString('hex')
 }
 
 function textsOf(ids: LogFields): Record<string, string> {

@@ -1,8 +1,8 @@
 import type { Os } from '../../os/os.ts'
 import type { HostAddress } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
-import { type FinishedSpan, resourceOf, SAMPLED, type Service } from './finished-span.ts'
-import type { SpanSink } from './span-queue.ts'
+import { type FinishedSpan, resourceOf, SAMPLED, type Service } from '../../rpc/tracing/finished-span.ts'
+import type { SpanSink } from '../../rpc/tracing/span-queue.ts'
 
 /** The big-endian length of a span. */
 const HEADER_BYTES = 8

@@ -8,6 +8,7 @@ import {
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { AgentError, messageOf, statusCodeName } from '../../base/errors.ts'
+import { withTrace } from '../../rpc/trace-scope.ts'
 import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/client.ts'
 import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
 import type { RequestMetadata } from '../../rpc/ttrpc/messages.ts'
@@ -96,7 +97,7 @@ async function call(
 
 function openStream(session: ClientHttp2Session, path: string, metadata: RequestMetadata): ClientHttp2Stream {
   return session.request({
-    ...metadata,
+    ...withTrace(metadata),
     ':method': 'POST',
     ':path': path,
     'content-type': 'application/grpc',

@@ -7,6 +7,7 @@ import { countElements, undecodable } from '../../rpc/count-elements.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
 import type { Failure, Method, MethodTable, Outcome, StreamMethod, StreamTable } from '../../rpc/method.ts'
 import { statusOf } from '../../rpc/status.ts'
+import { inCallersTrace } from '../../rpc/trace-scope.ts'
 import type { Peer } from '../tls/credentials.ts'
 import type { ControllerMetrics } from './metrics.ts'
 
@@ -110,7 +111,8 @@ function serveUnary(method: DeclaredMethod, peer: Peer, context: ServeContext): 
       signal.throwIfAborted()
       elements = takeElements(method.name, payload, context.totals)
       const request = decoded(definition, payload)
-      const response = await abortable(handle(request, { peer, signal, setTrailer }), signal)
+      const work = inCallersTrace(incoming, () => handle(request, { peer, signal, setTrailer }))
+      const response = await abortable(work, signal)
       return ended(method, peer, context, { ok: true, payload: encoded(definition, response), trailers })
     } catch (error) {
       return ended(method, peer, context, { ok: false, ...statusOf(error) })

@@ -21,7 +21,7 @@ import { openHostMoves, settleAwaiting } from './move/host-moves.ts'
 import type { MoveHost } from './move/move-host.ts'
 import { settleMove } from './move/source.ts'
 import { settleArrival } from './move/target.ts'
-import { MoveFigures } from './move-figures.ts'
+import { MoveFigures, type Spans } from './move-figures.ts'
 import { isNewClone, openSaved, repairOrRemove, resume, settleRepair, settleResume } from './resume.ts'
 import {
   checkRemovable,
@@ -51,6 +51,8 @@ export interface MigrationHost {
   readonly log: Logger
   /** This host among others. */
   readonly among?: MoveHost | undefined
+  /** Undefined while tracing is off. */
+  readonly spans?: Spans | undefined
 }
 
 /** Below the state folder; what the administrator's own instances are saved as is no tenant's. */
@@ -58,7 +60,7 @@ const STORE = 'saved'
 const OWN = '+own'
 
 export function openMigration(
-  { acceleration, among, holders, log, qemuVersion, stateFolder }: MigrationHost,
+  { acceleration, among, holders, log, qemuVersion, spans, stateFolder }: MigrationHost,
   atStep: AtStep = async () => {},
 ): Moves {
   const store = join(stateFolder, STORE)
@@ -70,7 +72,7 @@ export function openMigration(
     ...{ folder, host: await host() },
     atStep: timed(timeline, atStep),
   })
-  const figures = new MoveFigures()
+  const figures = new MoveFigures(spans)
   const keepers = openKeepers({ stateFolder, holders, log })
   const clones = { keepers, checked: new Map<string, string>() }
   const passing = `${PASSING}${randomUUID()}-`

@@ -25,6 +25,8 @@ export interface Configuration {
   readonly templates?: number | undefined
   /** This host among others; without it machines come from nowhere, and go nowhere. */
   readonly host?: HostSettings | undefined
+  /** The URL of a collector of OTLP over HTTP, which gets the spans of operations. */
+  readonly otlpEndpoint?: string | undefined
 }
 
 export const DEFAULT_TEMPLATES = 8
@@ -50,8 +52,15 @@ export async function readConfiguration(path: string): Promise<Configuration> {
   } catch (error) {
     return fail(messageOf(error))
   }
-  const names = ['tenants', 'uids', 'catalogue', 'templates', 'host']
-  const { tenants = {}, uids = {}, catalogue, templates, host } = table('', root, names, fail)
+  const names = ['tenants', 'uids', 'catalogue', 'templates', 'host', 'otlp_endpoint']
+  const {
+    tenants = {},
+    uids = {},
+    catalogue,
+    templates,
+    host,
+    otlp_endpoint: endpoint,
+  } = table('', root, names, fail)
   const range = uidsOf(uids, fail)
   const configuration = {
     uids: range,
@@ -63,6 +72,7 @@ export async function readConfiguration(path: string): Promise<Configuration> {
         path: (where, path) => pathAt(where, path, fail),
       }),
     }),
+    ...(endpoint !== undefined && { otlpEndpoint: endpointOf(endpoint, fail) }),
     tenants: Object.entries(table('tenants', tenants, undefined, fail)).map(([name, value]) =>
       tenantOf(name, value, fail),
     ),
@@ -123,6 +133,13 @@ function templatesOf(value: unknown, fail: Fail): number {
   const isNumber =
     typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= MOST_TEMPLATES
   return isNumber ? value : fail(`templates: want a whole number from 1 to ${MOST_TEMPLATES}`)
+}
+
+/** Plain HTTP, as of the agent. */
+function endpointOf(value: unknown, fail: Fail): string {
+  const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : undefined
+  if (url?.protocol === 'http:' && url.username === '' && url.search === '') return url.href
+  return fail('otlp_endpoint: want http://HOST, with :PORT and /PATH if need be')
 }
 
 function folderOf(where: string, folder: unknown, fail: Fail): string {

@@ -1,8 +1,12 @@
 import { once } from 'node:events'
 import { access, constants } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
+import packageJson from '../../../package.json' with { type: 'json' }
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import { startTimer } from '../../rpc/timer.ts'
+import type { SpanQueue } from '../../rpc/tracing/span-queue.ts'
 import type { Caller, Instances } from '../instance/instances.ts'
 import type { MovesHost } from '../instance/open-host-instances.ts'
 import { memoryRegistry } from '../instance/registry/memory-registry.ts'
@@ -11,6 +15,7 @@ import type { Registry } from '../instance/registry/registry.ts'
 import type { AtStep } from '../migration/faults.ts'
 import type { HostFacts } from '../migration/manifest.ts'
 import type { MoveController } from '../migration/move/move-host.ts'
+import type { Spans } from '../migration/move-figures.ts'
 import type { Templates } from '../migration/templates.ts'
 import { openSecrets, type Secrets } from '../secrets/secrets.ts'
 import { readCredentials } from '../tls/credentials.ts'
@@ -107,9 +112,10 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     credentials &&
     openHost({ settings: host, credentials, stateFolder, registry, log, controller: options.controller })
   parts.unshift({ name: 'host', close: () => among?.close() })
+  const spans = await openSpans(options)
+  parts.unshift({ name: 'spans', close: () => spans?.stop() })
   const { facts, instances, templates } = await openInstances(options, {
-    registry,
-    secrets,
+    ...{ registry, secrets, spans },
     host: among,
   })
   parts.unshift({ name: 'instances', close: () => instances.close() })
@@ -139,6 +145,17 @@ async function openRegistry({ mock, rebuild = false, stateFolder, log }: DaemonO
   return await open(stateFolder)
 }
 
+/** Loads what sends spans only where the configuration names a collector. */
+async function openSpans({ configuration, log }: DaemonOptions): Promise<SpanQueue | undefined> {
+  const { host, otlpEndpoint } = configuration
+  if (otlpEndpoint === undefined) return undefined
+  const { otlpSink } = await import('../../rpc/tracing/otlp-sink.ts')
+  const { SpanQueue: Queue } = await import('../../rpc/tracing/span-queue.ts')
+  const { version } = packageJson
+  const service = { name: 'microvm-daemon', version, host: host?.id ?? hostname() }
+  return new Queue(otlpSink(otlpEndpoint, service), { log, startTimer })
+}
+
 /** A hypervisor removes what it finds in its folder. */
 async function refuseOthers(registry: Registry, stateFolder: string, key: string): Promise<void> {
   const other = [...(await registry.load('instances')).keys()].find((each) => each !== key)
@@ -160,10 +177,12 @@ async function openInstances(
     host,
     registry,
     secrets,
+    spans,
   }: {
     readonly registry: Registry
     readonly secrets: Secrets
     readonly host: OpenHost | undefined
+    readonly spans: Spans | undefined
   },
 ): Promise<{
   readonly instances: Instances
@@ -198,7 +217,7 @@ async function openInstances(
       ? undefined
       : (facts) => {
           moves = facts
-          return openMigration({ ...facts, among: host?.among }, options.atStep)
+          return openMigration({ ...facts, spans, among: host?.among }, options.atStep)
         },
   })
   if (moves === undefined) return { instances }

@@ -21,6 +21,7 @@ import {
   type StreamTable,
 } from '../../rpc/method.ts'
 import { statusOf } from '../../rpc/status.ts'
+import { inCallersTrace } from '../../rpc/trace-scope.ts'
 import type { Peer } from '../tls/credentials.ts'
 import type { CallJournal } from './call-journal.ts'
 import type { HostCalls, OpenCall } from './host-calls.ts'
@@ -104,9 +105,9 @@ class ServedRpc {
         elements = this.#takeElements(payload)
         const request = this.#decode(payload, open)
         limits.signal.throwIfAborted()
-        work = this.#answer(request, { incoming, open, signal: limits.signal }, async (call) =>
-          encode(types.response, await rpc.handle(request, call)),
-        )
+        const given = { incoming, open, signal: limits.signal }
+        const handle = async (call: ServiceCall) => encode(types.response, await rpc.handle(request, call))
+        work = inCallersTrace(incoming, () => this.#answer(request, given, handle))
         const answer = await abortable(work, limits.signal)
         return this.#answered(open, { ok: true, payload: answer })
       } catch (error) {
@@ -154,10 +155,12 @@ class ServedRpc {
     const { signal, release } = this.#endOf(incoming)
     try {
       this.#checkRole()
-      for await (const answer of answers(open, this.#callOf({ incoming, open, signal }))) {
-        await send(answer)
-        signal.throwIfAborted()
-      }
+      await inCallersTrace(incoming, async () => {
+        for await (const answer of answers(open, this.#callOf({ incoming, open, signal }))) {
+          await send(answer)
+          signal.throwIfAborted()
+        }
+      })
       this.#answered(open, { ok: true, payload: NOTHING })
       return undefined
     } catch (error) {

@@ -86,4 +86,5 @@ Environment:
   MICROVM_ACCEL=kvm|tcg             hardware virtualisation or emulation (default: kvm when the CPU has it)
   MICROVM_VSOCK=vhost|vhost-user|tcp  how the guest is reached (default: the first of them that works here)
   MICROVM_REGISTRY=FOLDER           where machines tell agent-ctl their address (default: /run/microvm)
+  TRACEPARENT=CONTEXT               the trace (W3C) to which what a daemon does for this command belongs
 `

@@ -7,6 +7,7 @@ import { type DaemonClient, isLost, NoDaemon, openDaemon } from '../../client/da
 import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
 import { plainText } from '../../client/output/text.ts'
 import { Interrupted, type Interruptions } from '../../client/terminal/interruptions.ts'
+import { inCallersTrace } from '../../rpc/trace-scope.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import type { Reporter } from '../run/reporter.ts'
 import { type RunMachineCommand, timeoutMs } from './command.ts'
@@ -94,7 +95,9 @@ export async function runMachineCommand(
     const load = COMMANDS[name]
     if (load === undefined) throw new UsageError(`${name}: no such command, see ./microvm --help`)
     const run = await load()
-    return (await abortable(run({ ...host, name, values, signal, daemon }), signal)) ?? 0
+    const traceparent = SERVERS.includes(name) ? undefined : env.TRACEPARENT
+    const work = inCallersTrace({ traceparent }, () => run({ ...host, name, values, signal, daemon }))
+    return (await abortable(work, signal)) ?? 0
   } catch (error) {
     if (error instanceof Interrupted) return error.exitStatus
     if (error instanceof OutputClosed) return BROKEN_PIPE_STATUS

@@ -17,6 +17,7 @@ import { copySparse } from '../../host/migration/memory-file.ts'
 import { isFromUserSpace } from '../../host/qemu/console-tail.ts'
 import { daemonLink } from '../../host/qemu/vsock/choose-link.ts'
 import { ensureContainerRoot } from '../../image/container-root.ts'
+import { inCallersTrace } from '../../rpc/trace-scope.ts'
 import { AGENT_WORDS, unknownWords } from '../../settings/command-line.ts'
 import type { RunOptions } from '../command-line/parse.mjs'
 import { UsageError } from '../command-line/usage-error.mjs'
@@ -68,7 +69,9 @@ export async function runCommand(options: RunOptions, host: RunHost): Promise<nu
   // Fails at once when no daemon runs.
   const daemon = await openDaemon(daemonSocket(options.socket, environment), interruptions.signal)
   daemon.close()
-  return await bootAndRun(options, host, (address) => showAddress(reporter, address))
+  return await inCallersTrace({ traceparent: environment.TRACEPARENT }, () =>
+    bootAndRun(options, host, (address) => showAddress(reporter, address)),
+  )
 }
 
 const NO_USER_NETWORK = "needs QEMU's user network, which the daemon refuses: run without --daemon"

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { AgentError, messageOf, StatusCode, statusCodeName } from '../../base/errors.ts'
 import { startTimer } from '../timer.ts'
+import { withTrace } from '../trace-scope.ts'
 import {
   FRAME_HEADER_BYTES,
   type FrameHeader,
@@ -77,7 +78,8 @@ class ClientConnection implements TtrpcClient {
     if (this.#loss !== undefined) throw this.#loss
     const streamId = this.#takeStreamId()
     const timeoutNano = timeoutNanoOf(options.timeoutMs)
-    const frame = encodeRequestFrame(streamId, { service, method, payload, timeoutNano }, options.metadata)
+    const metadata = withTrace(options.metadata)
+    const frame = encodeRequestFrame(streamId, { service, method, payload, timeoutNano }, metadata)
     const frameBytes = frame.length - FRAME_HEADER_BYTES
     if (frameBytes > MAX_FRAME_PAYLOAD_BYTES) throw tooLarge('request', frameBytes)
     const { promise, resolve, reject } = Promise.withResolvers<Uint8Array>()

@@ -36,6 +36,14 @@ describe('the configuration of the daemon', () => {
     expect(await read('')).toEqual({ tenants: [], uids: UIDS })
   })
 
+  it('names a collector of spans, over plain HTTP', async () => {
+    expect((await read('otlp_endpoint = "http://127.0.0.1:4318"')).otlpEndpoint).toBe(
+      'http://127.0.0.1:4318/',
+    )
+    for (const url of ['"https://a"', '"a:1"', '"http://user@a"', '"http://a?b"', '1'])
+      await expect(read(`otlp_endpoint = ${url}`)).rejects.toThrow('otlp_endpoint: want http://HOST')
+  })
+
   it('says who this host is among others, and refuses what no host can be', async () => {
     const files = 'ca = "/etc/ca.pem"\ncert = "/etc/a.pem"\nkey = "/etc/a-key.pem"\n'
     const text = (id: string, more = '') => `[host]\nid = "${id}"\nlisten = "192.0.2.1:7443"\n${files}${more}`

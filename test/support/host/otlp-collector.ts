@@ -3,6 +3,8 @@ import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 
 export interface ReceivedSpan {
+  /** Of the sender: `host.name`. */
+  readonly host?: string
   readonly traceId: string
   readonly spanId: string
   readonly parentSpanId?: string
@@ -35,7 +37,10 @@ export async function startCollector(status = 200): Promise<OtlpCollector> {
     const body = await text(request)
     bodies.push(body)
     for (const resource of JSON.parse(body).resourceSpans) {
-      for (const scope of resource.scopeSpans) spans.push(...scope.spans)
+      const { attributes } = resource.resource
+      const host = attributes.find(({ key }: { key: string }) => key === 'host.name')?.value.stringValue
+      for (const scope of resource.scopeSpans)
+        spans.push(...scope.spans.map((span: ReceivedSpan) => ({ ...span, ...(host && { host }) })))
     }
     response.writeHead(status).end('{}')
     for (const look of lookers) look()

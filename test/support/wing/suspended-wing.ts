@@ -11,6 +11,7 @@ import { DEFAULT_QUOTA, type Quota } from '../../../src/host/instance/record/quo
 import type { Registry, Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import type { AtStep } from '../../../src/host/migration/faults.ts'
 import { openMigration } from '../../../src/host/migration/migration.ts'
+import type { Spans } from '../../../src/host/migration/move-figures.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
 import { ADMIN, ensureRequest, file, specification } from './requests.ts'
 import { FakeWing } from './wing.ts'
@@ -20,6 +21,7 @@ export class SuspendedWing extends FakeWing {
   isDead = false
   quota: Partial<Quota> = {}
   atStep: AtStep = async () => {}
+  spans: Spans | undefined
 
   async daemon(dies: (changes: readonly RowChange[]) => boolean = () => false): Promise<Instances> {
     this.isDead = false
@@ -35,7 +37,7 @@ export class SuspendedWing extends FakeWing {
       },
     }
     const host = { stateFolder: this.folder, acceleration: 'tcg', qemuVersion: async () => '7.2.0' }
-    const parts = { ...host, holders: this.holders, log: silentLogger() }
+    const parts = { ...host, holders: this.holders, log: silentLogger(), spans: this.spans }
     const moves = openMigration(parts, (operation, step) => this.atStep(operation, step))
     const quotas = new Map([['anne', { ...DEFAULT_QUOTA, ...this.quota }]])
     return await this.open(registry, { moves, quotas })

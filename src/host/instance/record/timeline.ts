@@ -22,7 +22,7 @@ export interface GuestStep {
 
 /** The steps of an operation as they happen, with how long the guest stood still, and its callers waited. */
 export class Timeline {
-  readonly kind: 'suspend' | 'snapshot' | 'resume' | 'revert' | 'clone' | 'move' | 'arrival'
+  readonly kind: 'suspend' | 'snapshot' | 'resume' | 'revert' | 'clone' | 'move' | 'arrival' | 'drain'
   readonly #startedMs = Date.now()
   readonly #begun = performance.now()
   readonly #steps: OperationStep[] = []
@@ -33,7 +33,7 @@ export class Timeline {
 
   constructor(kind: Timeline['kind']) {
     this.kind = kind
-    if (kind !== 'suspend' && kind !== 'snapshot' && kind !== 'move') this.begin('check')
+    if (kind !== 'suspend' && kind !== 'snapshot' && kind !== 'move' && kind !== 'drain') this.begin('check')
     if (kind === 'clone' || kind === 'revert') [this.#stopped, this.#detached] = [0, 0]
   }
 
@@ -82,6 +82,11 @@ export class Timeline {
   /** The guest's agent answers callers again. */
   answered(): void {
     this.#answered ??= this.#now()
+  }
+
+  /** Which of the steps goes on, or was the last; -1 before the first. */
+  get present(): number {
+    return this.#steps.findLastIndex(({ guest }) => !guest)
   }
 
   get since(): StandingSince {

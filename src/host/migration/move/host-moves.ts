@@ -83,7 +83,7 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
       }
       return arrival
     },
-    drain: (isDraining) => host.drain(isDraining),
+    drain: (isDraining) => figures.drain(() => host.drain(isDraining)),
     hosts: async () =>
       (await host.controller.listHosts()).map(({ cpuModels: _, sharedFolders: __, ...each }) => ({
         ...each,

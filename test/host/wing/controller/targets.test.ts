@@ -71,7 +71,9 @@ describe('EnsureMigrationTarget', () => {
   it('has a host await the VM, and answers once that is healthy', async () => {
     const us = await aVm()
     target('b').unhealthy = 2
-    const answer = await a.vms.ensureMigrationTarget({ us })
+    const traceparent = `00-${'4'.repeat(32)}-${'5'.repeat(16)}-01`
+    const answer = await a.vms.ensureMigrationTarget({ us }, { metadata: { traceparent } })
+    expect(target('b').traceparent).toBe(traceparent)
     expect(answer).toMatchObject({
       action: Action.ACTION_LIVE_MIGRATE,
       host: 'b',

@@ -2,7 +2,13 @@ import { randomBytes } from 'node:crypto'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  InstanceServiceDefinition,
+  MigrateInstanceRequest,
+  State,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { startCollector } from '../../../support/host/otlp-collector.ts'
+import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
 import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
 import { image } from '../../../support/wing/real-wing.ts'
@@ -68,6 +74,48 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     const back = await hosts.host('a').machines.told()
     expect(back.end).toBeGreaterThan(first.end)
     expect(hosts.controller.chain.map((each) => each.split('/')[0])).toEqual(['a', 'b', 'a'])
+  })
+
+  it('tells a collector of its steps on both hosts in one trace, which its caller began', async () => {
+    const collector = await startCollector()
+    hosts.otlpEndpoint = collector.endpoint
+    await hosts.make('a')
+    await hosts.open('b')
+    const client = daemonClient((await hosts.open('a')).socket)
+    const { fullName, methods } = InstanceServiceDefinition
+    const traceparent = `00-${'4'.repeat(32)}-${'5'.repeat(16)}-01`
+    const { call, ended } = client.open(`${fullName}/${methods.migrateInstance.name}`, {
+      metadata: { traceparent },
+    })
+    const request = MigrateInstanceRequest.fromPartial({ key: 'web', toHost: 'b' })
+    call.end(MigrateInstanceRequest.encode(request).finish())
+    await ended
+    client.close()
+    const spans = await collector.until(({ name }) => name === 'move')
+    await collector.until(({ name }) => name === 'arrival')
+    collector.stop()
+    const named = (wanted: string) => spans.find(({ name }) => name === wanted)
+    expect(new Set(spans.map(({ traceId }) => traceId))).toEqual(new Set(['4'.repeat(32)]))
+    const [move, arrival] = [named('move'), named('arrival')]
+    expect(move).toMatchObject({ host: 'a', parentSpanId: '5'.repeat(16), status: { code: 0 } })
+    expect(arrival).toMatchObject({ host: 'b', parentSpanId: named('handover')?.spanId, status: { code: 0 } })
+    const below = (parent: string | undefined) =>
+      spans.filter(({ parentSpanId }) => parentSpanId === parent).map(({ host, name }) => `${host} ${name}`)
+    expect(below(move?.spanId)).toEqual(
+      [
+        'target',
+        'negotiate',
+        'handover',
+        'disks',
+        'memory',
+        'state',
+        'handed',
+        'continue',
+        'switchover',
+        'end',
+      ].map((name) => `a ${name}`),
+    )
+    expect(below(arrival?.spanId)).toContain('b switchover')
   })
 
   it('takes the disk along where another file takes its place, and sets its own file aside', async () => {

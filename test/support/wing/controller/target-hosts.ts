@@ -1,4 +1,11 @@
-import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData, status } from '@grpc/grpc-js'
+import {
+  type Metadata,
+  Server,
+  ServerCredentials,
+  type ServerUnaryCall,
+  type sendUnaryData,
+  status,
+} from '@grpc/grpc-js'
 import {
   HealthCheckResponse,
   HealthCheckResponse_ServingStatus,
@@ -14,6 +21,7 @@ import {
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Credentials } from '../../../../src/host/tls/credentials.ts'
+import { TRACEPARENT } from '../../../../src/rpc/traceparent.ts'
 
 /** A host of gRPC's own library that has instances which await their VMs. */
 export interface TargetHost {
@@ -21,6 +29,8 @@ export interface TargetHost {
   /** Keys of the instances. */
   readonly instances: Set<string>
   readonly requests: EnsureInstanceRequest[]
+  /** The trace context of the last EnsureInstance. */
+  traceparent: string | undefined
   /** What EnsureInstance answers from now on in place of an instance. */
   refusal: { readonly code: status; readonly details: string } | undefined
   /** How many health checks fail from now on. */
@@ -38,6 +48,7 @@ export async function startTargetHost(
   const host: Omit<TargetHost, 'endpoint'> = {
     instances: new Set(),
     requests: [],
+    traceparent: undefined,
     refusal: undefined,
     unhealthy: 0,
     end: () => server.forceShutdown(),
@@ -46,8 +57,9 @@ export async function startTargetHost(
     Instance.encode(
       Instance.fromPartial({ properties: { key: instanceKey }, state: State.AWAITING, awaiting }),
     ).finish()
-  const answers: Readonly<Record<string, (payload: Uint8Array) => Uint8Array>> = {
-    [`${InstanceServiceDefinition.fullName}/EnsureInstance`]: (payload) => {
+  const answers: Readonly<Record<string, (payload: Uint8Array, metadata: Metadata) => Uint8Array>> = {
+    [`${InstanceServiceDefinition.fullName}/EnsureInstance`]: (payload, metadata) => {
+      host.traceparent = metadata.get(TRACEPARENT)[0]?.toString()
       const request = EnsureInstanceRequest.decode(payload)
       host.requests.push(request)
       if (host.refusal !== undefined) throw failure(host.refusal)
@@ -73,7 +85,7 @@ export async function startTargetHost(
   for (const [name, answer] of Object.entries(answers)) {
     const handle = (call: ServerUnaryCall<Buffer, Uint8Array>, callback: sendUnaryData<Uint8Array>) => {
       try {
-        callback(null, answer(call.request))
+        callback(null, answer(call.request, call.metadata))
       } catch (error) {
         callback(error as { code: status; details: string })
       }

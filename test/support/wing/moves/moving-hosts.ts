@@ -43,6 +43,8 @@ export class MovingHosts {
   readonly log: Logger
   /** Backends that are different at a target. */
   replaced: Readonly<Record<string, Backend>> = {}
+  /** Of a collector that gets the spans of those that are opened later. */
+  otlpEndpoint: string | undefined
   readonly #hosts = new Map<string, MovingHost>()
 
   constructor(ids: readonly string[], log = silentLogger()) {
@@ -78,7 +80,7 @@ export class MovingHosts {
     const host = this.host(id)
     host.daemon ??= await startDaemon({
       ...{ stateFolder: host.machines.folder, mock: false, acceleration: 'tcg', log: this.log },
-      configuration: { tenants: [], host: host.settings },
+      configuration: { tenants: [], host: host.settings, otlpEndpoint: this.otlpEndpoint },
       controller: this.controller,
       atStep: (operation, step) => host.atStep(operation, step),
     })

@@ -1,5 +1,5 @@
 export interface FinishedSpan {
-  /** The name of the RPC, or of the step. */
+  /** The name of the RPC, of the operation, or of the step. */
   readonly name: string
   readonly kind: 'call' | 'step'
   /** 16 bytes in hexadecimal. */
@@ -18,11 +18,13 @@ export interface FinishedSpan {
 export interface Service {
   readonly name: string
   readonly version: string
+  /** The host that it runs on, where there are several. */
+  readonly host?: string | undefined
 }
 
 /** OpenTelemetry's resource attributes. */
-export function resourceOf({ name, version }: Service): Readonly<Record<string, string>> {
-  return { 'service.name': name, 'service.version': version }
+export function resourceOf({ host, name, version }: Service): Readonly<Record<string, string>> {
+  return { 'service.name': name, 'service.version': version, ...(host && { 'host.name': host }) }
 }
 
 /** Bit 0 of the trace flags (W3C Trace Context). A call of a caller that clears it has no spans. */

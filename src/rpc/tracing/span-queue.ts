@@ -1,6 +1,6 @@
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import type { StartTimer } from '../../rpc/timer.ts'
+import type { StartTimer } from '../timer.ts'
 import type { FinishedSpan } from './finished-span.ts'
 
 export interface SpanSink {
@@ -24,7 +24,7 @@ const SEND_MS = 10_000
 /** The pause after a failure. The network may be set up only later, by calls that are traced too. */
 const PAUSE_MS = 5000
 
-/** How long the stop of the agent waits for the remaining spans. */
+/** How long the stop of the process waits for the remaining spans. */
 const STOP_MS = 1000
 
 /** Sends spans to one sink, one batch after the other. Calls never wait for it, and without spans it has no timer. */
@@ -61,7 +61,7 @@ export class SpanQueue {
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#stopTimer?.()
-    const stopTimer = this.#startTimer(STOP_MS, () => this.#abort.abort(new Error('the agent stops')))
+    const stopTimer = this.#startTimer(STOP_MS, () => this.#abort.abort(new Error('the process stops')))
     let isSent = (await this.#sending) ?? true
     while (isSent && this.#waiting.length > 0) isSent = await this.#send()
     stopTimer()

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { FinishedSpan } from '../../../src/agent/tracing/finished-span.ts'
-import { Refused, SpanQueue } from '../../../src/agent/tracing/span-queue.ts'
+import type { FinishedSpan } from '../../../src/rpc/tracing/finished-span.ts'
+import { Refused, SpanQueue } from '../../../src/rpc/tracing/span-queue.ts'
 import { CALL } from '../../fixtures/spans.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
@@ -98,7 +98,7 @@ describe('a queue of spans', () => {
     queue.add(span('late'))
     expect(batches).toEqual([['a']])
     expect(lines).toMatchObject([
-      { message: 'trace spans not sent', fields: { error: 'the agent stops' } },
+      { message: 'trace spans not sent', fields: { error: 'the process stops' } },
       { message: 'trace spans dropped', fields: { to: 'sink', count: 2 } },
     ])
     const quick = queueTo(async () => {})

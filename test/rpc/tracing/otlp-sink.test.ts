@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { otlpSink } from '../../../src/agent/tracing/otlp-sink.ts'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { otlpSink } from '../../../src/rpc/tracing/otlp-sink.ts'
 import { CALL, SERVICE, STEP } from '../../fixtures/spans.ts'
 import { startCollector } from '../../support/host/otlp-collector.ts'
 
