@@ -71,6 +71,8 @@ export async function openOutgoing(qemu: BulkQemu, options: OutgoingOptions): Pr
     await undoBulk({ ...qemu, signal: limit }, { source: { wasRunning } })
     for (const wire of wires) wire.close()
   }
+  const keep = (wire: Wire) => void wires.push(wire)
+  const watch = new Watch({ qemu: limited, settings, onProgress, cut })
   try {
     await checkSizes(limited, disks)
     await setUp(limited, { settings, tls })
@@ -78,12 +80,13 @@ export async function openOutgoing(qemu: BulkQemu, options: OutgoingOptions): Pr
     for (const [index, { key }] of disks.entries()) {
       if (endpoints.disks === undefined)
         throw new AgentError('FAILED_PRECONDITION', `disk ${key}: the target has no place for it`)
-      wires.push(await connectDisk(limited, { index, key, endpoint: endpoints.disks, tls, native }))
+      const parts = { index, key, endpoint: endpoints.disks, tls, native, keep }
+      await watch.unlessFailed(connectDisk(limited, parts))
     }
   } catch (error) {
+    watch.end()
     return await undoAndThrow(error, close)
   }
-  const watch = new Watch({ qemu: limited, settings, onProgress, cut })
   const mirrors = { qemu: limited, disks, watch, bandwidth: settings.bandwidthBytesPerSecond }
   return {
     failed: watch.failed,
@@ -95,7 +98,7 @@ export async function openOutgoing(qemu: BulkQemu, options: OutgoingOptions): Pr
           native,
           tls,
           watch,
-          keep: (wire) => wires.push(wire),
+          keep,
         }),
       ),
     endDisks: () => watch.unlessFailed(finishMirrors(mirrors).then(() => removeTargets(limited))),
@@ -115,24 +118,23 @@ interface Connected {
   readonly endpoint: BulkEndpoint
   readonly native: Native
   readonly tls: BulkTls | undefined
+  /** Is called with the wire before QEMU uses it: QEMU answers nothing while it waits for its peer. */
+  readonly keep: (wire: Wire) => void
 }
 
 async function connectDisk(
   qemu: BulkQemu,
   { index, key, ...parts }: Connected & { readonly index: number; readonly key: string },
-): Promise<Wire> {
-  const { endpoint, native, tls } = parts
+): Promise<void> {
+  const { endpoint, keep, native, tls } = parts
   checkSecure(parts)
   const node = NAMES.disk(index)
-  const wire = await giveConnection(qemu, endpoint, { fdname: node, native })
+  keep(await giveConnection(qemu, endpoint, { fdname: node, native }))
   const secured = tls && { 'tls-creds': NAMES.credentials, 'tls-hostname': tls.peer }
   const options = { driver: 'nbd', 'node-name': node, server: { type: 'fd', str: node }, export: key }
   try {
     await qemu.qmp.execute('blockdev-add', { ...options, ...secured }, qemu.signal)
-    return wire
   } catch (error) {
-    wire.cut()
-    wire.close()
     throw refused(`disk ${key}`, error)
   }
 }
@@ -161,10 +163,10 @@ async function setUp(
 
 async function sendMemory(
   qemu: BulkQemu,
-  { watch, keep, ...parts }: Connected & { readonly watch: Watch; readonly keep: (wire: Wire) => void },
+  { watch, ...parts }: Connected & { readonly watch: Watch },
 ): Promise<number> {
   checkSecure(parts)
-  const { endpoint, native } = parts
+  const { endpoint, keep, native } = parts
   const { qmp, signal } = qemu
   keep(await giveConnection(qemu, endpoint, { fdname: NAMES.memory, native }))
   let stoppedAt: number | undefined

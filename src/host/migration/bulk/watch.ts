@@ -96,7 +96,8 @@ export class Watch {
 
   async #check(): Promise<void> {
     const { qmp, signal } = this.#parts.qemu
-    const jobs = this.#mirrors.size === 0 ? [] : await qmp.execute('query-block-jobs', {}, signal)
+    // Asked also without any: QEMU that waits for its peer does not answer.
+    const jobs = await qmp.execute('query-block-jobs', {}, signal)
     const mirrors = [...this.#mirrors].flatMap(([index, { key, isEnding }]) => {
       const job = jobs.find(({ device }) => device === NAMES.disk(index))
       if (isEnding && job === undefined) return []

@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
+import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
 import type { BulkProgress } from '../../../../src/host/migration/bulk/bulk.ts'
 import { undoBulk } from '../../../../src/host/migration/bulk/undo.ts'
 import { TestHolders } from '../../../support/host/test-holder.ts'
+import { randomFrom } from '../../../support/kills/random.ts'
 import {
   type BulkMachine,
   checkNumbers,
@@ -19,6 +21,18 @@ import {
 } from '../../../support/wing/moves/bulk-moves.ts'
 
 const holders = new TestHolders()
+
+const { [INSTANCES.lives]: lives, [INSTANCES.seed]: given } = process.env
+const seed = Number(given ?? Math.floor(Math.random() * 0x7fffffff))
+const random = randomFrom(seed)
+
+/** `npm run instances` takes all, and this group some, in their order. */
+function some<Each>(all: readonly Each[], count = 1): readonly Each[] {
+  if (lives !== undefined) return all
+  const chosen = all.map((_, index) => ({ index, by: random() })).toSorted((one, other) => one.by - other.by)
+  const kept = new Set(chosen.slice(0, count).map(({ index }) => index))
+  return all.filter((_, index) => kept.has(index))
+}
 
 /** In a step of the source, or after it. */
 const MOMENTS = ['in copyDisks', 'copyDisks', 'in sendMemory', 'sendMemory', 'endDisks', 'endMemory'] as const
@@ -55,10 +69,10 @@ const CUT_OFF = { code: /^(FAILED_PRECONDITION|UNAVAILABLE)$/ }
 /** On a machine with much to do. */
 const LIMIT = { timeout: 240_000 }
 
-describe('a move that fails', () => {
+describe(`a move that fails (seed ${seed})`, () => {
   it('is undone at each moment when it is cancelled', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    for (const moment of MOMENTS) {
+    for (const moment of some(MOMENTS)) {
       const { cancel, incoming, next, outgoing } = await moveUntil(source, moment)
       const reason = new AgentError('CANCELLED', 'no move any more')
       cancel.abort(reason)
@@ -71,7 +85,7 @@ describe('a move that fails', () => {
 
   it('is undone at each moment when the QEMU of the target is killed', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    for (const moment of MOMENTS) {
+    for (const moment of some(MOMENTS)) {
       const { incoming, next, outgoing, target } = await moveUntil(source, moment)
       if (moment === 'endMemory') await incoming.arrived
       process.kill(target.pid, 'SIGKILL')
@@ -84,7 +98,7 @@ describe('a move that fails', () => {
 
   it('is undone at each moment within its bound when the QEMU of the target hangs', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    for (const moment of MOMENTS.slice(0, -1)) {
+    for (const moment of some(MOMENTS.slice(0, -1))) {
       const { incoming, next, outgoing, target } = await moveUntil(source, moment)
       process.kill(target.pid, 'SIGSTOP')
       await expect(next(), moment).rejects.toMatchObject({ code: 'UNAVAILABLE' })
@@ -95,9 +109,29 @@ describe('a move that fails', () => {
     }
   })
 
+  it.each(['disks', 'memory'] as const)(
+    'is undone within its bound when the target hangs before its %s',
+    LIMIT,
+    async (what) => {
+      const source = await startBulkMachine(holders)
+      const { incoming, target } = await startTarget(holders)
+      const open = () =>
+        openSource(source, what === 'disks' ? incoming : { disks: undefined, memory: incoming.memory }, {
+          settings: { stallMs: 3000 },
+        })
+      const outgoing = what === 'memory' ? await open() : undefined
+      process.kill(target.pid, 'SIGSTOP')
+      await expect(outgoing?.sendMemory() ?? open()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+      await outgoing?.close()
+      await checkGoesOn(source)
+      process.kill(target.pid, 'SIGKILL')
+      await incoming.close()
+    },
+  )
+
   it('is undone at each moment by another daemon, which knows nothing of it, and again', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    for (const moment of MOMENTS) {
+    for (const moment of some(MOMENTS)) {
       const { incoming, next, outgoing } = await moveUntil(source, moment)
       if (moment.startsWith('in')) next().catch(() => {})
       // What is left of the first daemon.
@@ -149,11 +183,11 @@ describe('a move that fails', () => {
 /** Where a stream is cut: in the greeting, the handshake of TLS, the negotiation, a header, and what follows. */
 const CUTS = [0, 1, 20, 300, 1500, 3000, 20_000, 3_000_000]
 
-describe('a stream that is cut', () => {
+describe(`a stream that is cut (seed ${seed})`, () => {
   it('of disks is undone, and the next one succeeds', LIMIT, async () => {
     const source = await startBulkMachine(holders)
     const { incoming } = await startTarget(holders)
-    for (const bytes of CUTS) {
+    for (const bytes of some(CUTS, 2)) {
       const proxy = await cuttingProxy(incoming.disks, bytes)
       const endpoints = { ...incoming, disks: proxy.endpoint }
       const opened = openSource(source, endpoints, { settings: { stallMs: 5000 } })
@@ -182,7 +216,7 @@ describe('a stream that is cut', () => {
 
   it('of memory is undone', LIMIT, async () => {
     const source = await startBulkMachine(holders)
-    for (const bytes of CUTS) {
+    for (const bytes of some(CUTS, 2)) {
       const { incoming } = await startTarget(holders)
       const proxy = await cuttingProxy(incoming.memory, bytes)
       const outgoing = await openSource(source, { disks: undefined, memory: proxy.endpoint })
