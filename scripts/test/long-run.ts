@@ -15,7 +15,7 @@ export interface LongRun {
 
 /** Runs the tests and prints the table, the minutes and the result. Returns 1 when a test failed, 2 when the run failed. */
 export async function runLong(
-  project: 'fuzz' | 'kills' | 'vm',
+  project: 'fuzz' | 'host' | 'kills' | 'vm',
   prepare: () => LongRun | Promise<LongRun>,
 ): Promise<number> {
   const folder = makeTemporaryFolder(temporaryRoot)

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
-import { availableParallelism, loadavg } from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../src/base/errors.ts'
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
@@ -8,6 +7,7 @@ import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/intro
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import type { CallOptions, TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
+import { isBusy } from '../busy.ts'
 import { execProcessRequest } from '../containers/container-requests.ts'
 import { ResumingReader } from '../host/resuming-host.ts'
 import { startAgentKiller } from '../vm/agent-killer.ts'
@@ -290,12 +290,6 @@ export class FrozenWork {
   #fault(text: string): void {
     this.faults.push(text)
   }
-}
-
-/** Whether the machine has far more to do than it can. */
-export function isBusy(): boolean {
-  const [load = 0] = loadavg()
-  return load > 2 * availableParallelism()
 }
 
 function notFound(error: unknown): false {

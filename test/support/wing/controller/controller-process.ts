@@ -11,6 +11,7 @@ export async function startControllerProcess({
   listen,
   metrics,
   flags = [],
+  enter = [],
 }: {
   readonly authority: Authority
   readonly etcd: readonly Endpoint[]
@@ -18,12 +19,17 @@ export async function startControllerProcess({
   readonly metrics: Endpoint
   /** Of Node. */
   readonly flags?: readonly string[]
+  /** What it is started by. */
+  readonly enter?: readonly string[]
 }): Promise<ChildProcess> {
   const at = (file: string) => join(authority.folder, file)
   const members = etcd.flatMap((endpoint) => ['--etcd', `http://${endpointText(endpoint)}`])
   const files = ['--ca', authority.ca, '--cert', at('controller.pem'), '--key', at('controller.key')]
   const places = ['--listen', endpointText(listen), '--metrics', endpointText(metrics)]
-  const words = [
+  // It ends with this process at the latest.
+  const [command = '', ...words] = [
+    ...enter,
+    ...['setpriv', '--pdeathsig', 'KILL', process.execPath],
     ...flags,
     join(projectRoot, 'src/microvm/main.ts'),
     'controller',
@@ -31,10 +37,7 @@ export async function startControllerProcess({
     ...places,
     ...files,
   ]
-  // It ends with this process at the latest.
-  const controller = spawn('setpriv', ['--pdeathsig', 'KILL', process.execPath, ...words], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
+  const controller = spawn(command, words, { stdio: ['ignore', 'ignore', 'pipe'] })
   let log = ''
   for await (const chunk of controller.stderr.iterator({ destroyOnReturn: false })) {
     log += chunk

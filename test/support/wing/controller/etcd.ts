@@ -24,7 +24,16 @@ export interface Etcd {
 /** Starts members on free ports, with their data below `folder`. They end with this process at the latest. */
 export async function startEtcd(
   folder: string,
-  { count = 1, words = [] }: { readonly count?: number; readonly words?: readonly string[] } = {},
+  {
+    count = 1,
+    words = [],
+    enter = [],
+  }: {
+    readonly count?: number
+    readonly words?: readonly string[]
+    /** What the members are started by. */
+    readonly enter?: readonly string[]
+  } = {},
 ): Promise<Etcd> {
   const program = join(await debianPrograms('etcd-server'), 'etcd')
   const ports = await freePorts(2 * count)
@@ -34,7 +43,7 @@ export async function startEtcd(
     peer: ports[2 * index + 1] ?? 0,
   }))
   const cluster = plans.map(({ name, peer }) => `${name}=${url(peer)}`).join(',')
-  const members = plans.map((plan) => new Member(program, folder, { plan, cluster, words }))
+  const members = plans.map((plan) => new Member(program, folder, { plan, cluster, words, enter }))
   await Promise.all(members.map((member) => member.start()))
   return {
     members,
@@ -57,10 +66,12 @@ class Member implements EtcdMember {
       cluster,
       plan: { client, name, peer },
       words,
+      enter,
     }: {
       readonly plan: { readonly name: string; readonly client: number; readonly peer: number }
       readonly cluster: string
       readonly words: readonly string[]
+      readonly enter: readonly string[]
     },
   ) {
     this.endpoint = { host: '127.0.0.1', port: client }
@@ -68,12 +79,14 @@ class Member implements EtcdMember {
     const peers = ['--listen-peer-urls', url(peer), '--initial-advertise-peer-urls', url(peer)]
     const own = ['--name', name, '--data-dir', join(folder, name), '--initial-cluster', cluster]
     const times = ['--heartbeat-interval', '50', '--election-timeout', '500']
-    this.#argv = [program, ...own, ...clients, ...peers, ...times, ...words]
+    // It ends with this process at the latest.
+    const before = [...enter, 'setpriv', '--pdeathsig', 'KILL']
+    this.#argv = [...before, program, ...own, ...clients, ...peers, ...times, ...words]
   }
 
   async start(): Promise<void> {
-    const words = ['--pdeathsig', 'KILL', ...this.#argv]
-    const started = spawn('setpriv', words, { stdio: ['ignore', 'ignore', 'pipe'] })
+    const [command = '', ...words] = this.#argv
+    const started = spawn(command, words, { stdio: ['ignore', 'ignore', 'pipe'] })
     this.#process = started
     let log = ''
     for await (const chunk of started.stderr.iterator({ destroyOnReturn: false })) {

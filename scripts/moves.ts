@@ -1,0 +1,30 @@
+import { writeFileSync } from 'node:fs'
+import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { MOVES, movesTable, readMovesRun } from './test/moves-run.ts'
+
+/**
+ * `npm run moves -- [--count N] [--seed S]`: a machine moves back and forth between two hosts while daemons, controllers, etcd,
+ * holders and wires fail. The move number N has the seed S + N - 1. The exit status is 1 when two ran it at once, or
+ * nobody, or something was lost. SIGTERM ends the run after the next move.
+ */
+function prepare(): LongRun {
+  const { count, seed } = readMovesRun(process.argv.slice(2), randomSeed())
+  console.log(`moves: ${count}, --seed ${seed}`)
+  return {
+    seed,
+    patterns: ['test/host/wing/migration/random-moves.test.ts'],
+    environment: (figures) => {
+      const stop = `${figures}-stop`
+      process.once('SIGTERM', () => writeFileSync(stop, ''))
+      return {
+        [MOVES.count]: String(count),
+        [MOVES.seed]: String(seed),
+        [MOVES.figures]: figures,
+        [MOVES.stop]: stop,
+      }
+    },
+    table: movesTable,
+  }
+}
+
+process.exitCode = await runLong('host', prepare)

@@ -1,0 +1,79 @@
+import { figuresTable, readFigures } from './figures.ts'
+import { numberAfter } from './number-option.ts'
+
+export const MOVES = {
+  count: 'MICROVM_MOVES',
+  /** The seed of the first move; each has the next one. */
+  seed: 'MICROVM_MOVES_SEED',
+  /** The file to which the test appends its figures, one JSON line for each move. */
+  figures: 'MICROVM_MOVES_FIGURES',
+  /** The file that ends the run after the next move. */
+  stop: 'MICROVM_MOVES_STOP',
+} as const
+
+const DEFAULT_COUNT = 100
+const LARGEST_SEED = 0x7fffffff
+
+export interface MovesRun {
+  readonly count: number
+  readonly seed: number
+}
+
+/** Throws on a wrong word. */
+export function readMovesRun(args: readonly string[], randomSeed: number): MovesRun {
+  let run = { count: DEFAULT_COUNT, seed: randomSeed }
+  const words = args[Symbol.iterator]()
+  for (const word of words) {
+    if (word === '--count') run = { ...run, count: numberAfter(word, words.next().value, 1_000_000) }
+    else if (word === '--seed') run = { ...run, seed: numberAfter(word, words.next().value, LARGEST_SEED) }
+    else throw new Error(`unknown option ${word}: want [--count N] [--seed S]`)
+  }
+  return run
+}
+
+/** What the environment of a test asks for; undefined for the share of `npm test`. */
+export function movesAsked(environment: Readonly<Record<string, string | undefined>>): MovesRun | undefined {
+  const { [MOVES.count]: count, [MOVES.seed]: seed = 0 } = environment
+  return count === undefined ? undefined : { count: Number(count), seed: Number(seed) }
+}
+
+export interface MovesFigures {
+  /** The fault without its moment. */
+  readonly kind: string
+  readonly step: string
+  /** The whole fault. */
+  readonly text: string
+  readonly count: number
+  /** How many machines run at the target. */
+  readonly moved: number
+  /** How many machines have been killed by the fault. */
+  readonly ended: number
+  readonly seconds: number
+  /** From the end of the fault until the machine runs on one host. */
+  readonly settledMs: number
+}
+
+/** A row for each kind of fault, and one for each step that faults have met. */
+export function movesTable(file: string): readonly string[] {
+  const rows = readFigures<MovesFigures>(file)
+  if (rows.length === 0) return []
+  const head = ['', 'moves', 'at target', 'killed', 'seconds', 'settled ms'] as const
+  const by = (nameOf: (row: MovesFigures) => string) =>
+    [...Map.groupBy(rows, nameOf)]
+      .toSorted(([one], [other]) => one.localeCompare(other))
+      .map(([name, all]) => [name, ...cellsOf(all)] as const)
+  const atSteps = by(({ step }) => step).filter(([step]) => step !== '')
+  return [
+    ...figuresTable('moves with a fault:', [head, ...by(({ kind }) => kind), ['all', ...cellsOf(rows)]]),
+    ...(atSteps.length === 0 ? [] : figuresTable('the steps of the faults:', [head, ...atSteps])),
+  ]
+}
+
+function cellsOf(rows: readonly MovesFigures[]): readonly (string | number)[] {
+  const sum = (of: (row: MovesFigures) => number) => rows.reduce((all, row) => all + of(row), 0)
+  const slowest = Math.max(...rows.map(({ settledMs }) => settledMs))
+  return [
+    ...[sum(({ count }) => count), sum(({ moved }) => moved), sum(({ ended }) => ended)],
+    ...[sum(({ seconds }) => seconds).toFixed(0), slowest.toFixed(0)],
+  ]
+}

@@ -1,0 +1,87 @@
+import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
+import type { Fleet, HostId } from './fleet.ts'
+import { type JournalLine, type JournalRecord, journalLines, readJournal } from './journal.ts'
+
+/** What a machine has written, printed and been run by, from its first boot on. Each look throws for what must not be. */
+export class History {
+  readonly #fleet: Fleet
+  #last: JournalRecord = { number: 0, boot: 1, time: 0n }
+  #printed: JournalLine = { number: 0, boot: 1, isConflict: false }
+  /** Each boot is one that was asked for. */
+  #boots = 1
+
+  constructor(fleet: Fleet) {
+    this.#fleet = fleet
+  }
+
+  /** The machine is started again, after it was killed. */
+  bootsAgain(): void {
+    this.#boots += 1
+  }
+
+  /** How many records there are. */
+  get length(): number {
+    return this.#last.number
+  }
+
+  /** Reads the records that have come. One machine alone has written them, one after the other. */
+  lookAtJournal(): void {
+    for (const record of readJournal(this.#fleet.journal, this.#last.number)) {
+      const { number, boot, time } = this.#last
+      const isNext = record.boot === boot && record.time > time
+      const isBoot = record.boot === boot + 1 && record.boot <= this.#boots
+      if (record.number !== number + 1 || !(isNext || isBoot))
+        throw new Error(`journal: after ${show(this.#last)} comes ${show(record)}, of ${this.#boots} boots`)
+      this.#last = record
+    }
+  }
+
+  /** Reads the console of the host that runs the machine. Each line is there once. */
+  async lookAtConsole(host: HostId): Promise<void> {
+    const { bytes } = await readRing(this.#fleet.folderOf(host), 0)
+    const lines = journalLines(bytes.toString('latin1'))
+    const isKnown = ({ boot, number }: JournalLine) =>
+      boot < this.#printed.boot || (boot === this.#printed.boot && number <= this.#printed.number)
+    const known = lines.filter(isKnown)
+    for (const [index, line] of lines.entries()) {
+      const before = index === 0 ? undefined : lines[index - 1]
+      if (before !== undefined) checkLine(before, line)
+    }
+    if (known.length === 0) for (const line of lines.slice(0, 1)) checkLine(this.#printed, line)
+    this.#printed = lines.at(-1) ?? this.#printed
+    // The journal is written before.
+    this.lookAtJournal()
+    if (this.#printed.number > this.#last.number)
+      throw new Error(
+        `console: ${this.#printed.number} was printed, and the journal ends with ${this.#last.number}`,
+      )
+  }
+
+  /** Reads who was authoritative. The last one is of the host that runs the machine. */
+  lookAtChain(host: HostId): void {
+    const chain = this.#fleet.chain()
+    const text = JSON.stringify(chain)
+    for (const [index, link] of chain.entries()) {
+      const before = chain[index - 1]
+      if (before === undefined) continue
+      const earlier = chain.slice(0, index).filter(({ pod }) => pod === link.pod)
+      const isNewest = earlier.every(({ run }) => BigInt(run) < BigInt(link.run))
+      if (link.generation !== before.generation + 1 || !isNewest) throw new Error(`chain: ${text}`)
+    }
+    const last = chain.at(-1)
+    if (last !== undefined && !last.pod.startsWith(`${host}/`))
+      throw new Error(`chain: ${host} runs the machine, and not ${last.pod}`)
+  }
+}
+
+/** A boot that is killed may have written a record that it has not printed. */
+function checkLine(before: JournalLine, line: JournalLine): void {
+  const isNext = line.boot === before.boot && line.number === before.number + 1
+  const isBoot = line.boot > before.boot && line.number > before.number
+  if (line.isConflict || !(isNext || isBoot))
+    throw new Error(`console: after ${JSON.stringify(before)} comes ${JSON.stringify(line)}`)
+}
+
+function show({ number, boot, time }: JournalRecord): string {
+  return `record ${number} of boot ${boot} at ${time}`
+}

@@ -1,0 +1,161 @@
+import type { ChildProcess } from 'node:child_process'
+
+import type { Random } from '../../kills/random.ts'
+import { endChild } from '../../processes.ts'
+import type { Fleet, HostId } from './fleet.ts'
+import type { Disturbance, Place } from './test-network.ts'
+
+/** As the source tells them. The machine runs at the target after `end`. */
+export const STEPS = [
+  ...([
+    'target',
+    'negotiate',
+    'handover',
+    'disks',
+    'memory',
+    'state',
+    'continue',
+    'switchover',
+    'end',
+  ] as const),
+] as const
+export type MoveStep = (typeof STEPS)[number]
+
+const PROCESSES = ['source', 'target', 'controller', 'controllers', 'member', 'quorum'] as const
+type Processes = (typeof PROCESSES)[number]
+
+/** What is between two places, or between one and all others. */
+const WIRES = ['source-target', 'source-controllers', 'target-controllers', 'source', 'target'] as const
+type Wire = (typeof WIRES)[number]
+
+export type FaultKind =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'kill' | 'stop'; readonly who: Processes }
+  | { readonly kind: 'kill-holder'; readonly of: 'source' | 'target' }
+  | { readonly kind: Disturbance; readonly wire: Wire }
+
+/** A fault of a move: `delayMs` after a step has begun, and healed after `lastMs`. */
+export type Fault = FaultKind & { readonly step: MoveStep; readonly delayMs: number; readonly lastMs: number }
+
+export function nameOf(fault: FaultKind): string {
+  if (fault.kind === 'none') return 'none'
+  const of = 'who' in fault ? fault.who : 'of' in fault ? fault.of : fault.wire
+  return `${fault.kind} ${of}`
+}
+
+export function textOf(fault: Fault): string {
+  if (fault.kind === 'none') return 'none'
+  return `${nameOf(fault)} ${fault.delayMs} ms after ${fault.step}, for ${fault.lastMs} ms`
+}
+
+/** One move in eight has no fault. */
+export function chooseFault(random: Random): Fault {
+  const one = <Each>(all: readonly [Each, ...Each[]]): Each =>
+    all[Math.floor(random() * all.length)] ?? all[0]
+  const kinds: readonly [FaultKind, ...FaultKind[]] = [
+    { kind: 'none' },
+    ...(['kill', 'kill', 'stop', 'stop'] as const).map((kind) => ({ kind, who: one(PROCESSES) })),
+    { kind: 'kill-holder', of: one(['source', 'target'] as const) },
+    ...(['drop', one(['drop', 'reset', 'slow'] as const)] as const).map((kind) => ({
+      kind,
+      wire: one(WIRES),
+    })),
+  ]
+  const kind = one(kinds)
+  // Most are short, and some longer than each bound of a move.
+  const [delayMs, lastMs] = [Math.round(random() ** 3 * 2000), Math.round(random() ** 3 * 30_000)]
+  return { ...kind, step: one(STEPS), delayMs, lastMs }
+}
+
+/** The hosts of a move. */
+export interface Way {
+  readonly source: HostId
+  readonly target: HostId
+}
+
+/** Lets a fault happen. Resolves with what heals it. */
+export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<() => Promise<void>> {
+  switch (fault.kind) {
+    case 'none':
+      return async () => {}
+    case 'kill':
+      return await killed(partsOf(fleet, fault.who, way))
+    case 'stop': {
+      const parts = partsOf(fleet, fault.who, way)
+      for (const part of parts) await part.signal('SIGSTOP')
+      return async () => {
+        for (const part of parts) await part.signal('SIGCONT')
+      }
+    }
+    case 'kill-holder':
+      fleet.killHolder(way[fault.of])
+      return async () => {}
+    case 'drop':
+    case 'reset':
+    case 'slow': {
+      const [place, peers] = endsOf(fault.wire, way)
+      fleet.network.disturb(place, peers, fault.kind)
+      return async () => fleet.network.calm(place)
+    }
+    default:
+      return fault satisfies never
+  }
+}
+
+interface Part {
+  signal(name: NodeJS.Signals): Promise<void>
+  start(): Promise<void>
+}
+
+async function killed(parts: readonly Part[]): Promise<() => Promise<void>> {
+  await Promise.all(parts.map((part) => part.signal('SIGKILL')))
+  return async () => void (await Promise.all(parts.map((part) => part.start())))
+}
+
+function partsOf(fleet: Fleet, who: Processes, way: Way): readonly Part[] {
+  const controllers = fleet.controllers.map((index) =>
+    part(fleet.controller(index), () => fleet.startController(index)),
+  )
+  switch (who) {
+    case 'source':
+    case 'target':
+      return [part(fleet.daemon(way[who]), () => fleet.startDaemon(way[who]))]
+    case 'controller':
+      return controllers.slice(0, 1)
+    case 'controllers':
+      return controllers
+    case 'member':
+      return fleet.etcd.members.slice(0, 1)
+    case 'quorum':
+      return fleet.etcd.members.slice(0, 2)
+    default:
+      return who satisfies never
+  }
+}
+
+function part(child: ChildProcess, start: () => Promise<void>): Part {
+  return {
+    start,
+    signal: async (name) => {
+      if (name === 'SIGKILL') await endChild(child, name)
+      else child.kill(name)
+    },
+  }
+}
+
+function endsOf(wire: Wire, { source, target }: Way): readonly [Place, readonly Place[]] {
+  switch (wire) {
+    case 'source-target':
+      return [source, [target]]
+    case 'source-controllers':
+      return [source, ['c']]
+    case 'target-controllers':
+      return [target, ['c']]
+    case 'source':
+      return [source, [target, 'c']]
+    case 'target':
+      return [target, [source, 'c']]
+    default:
+      return wire satisfies never
+  }
+}

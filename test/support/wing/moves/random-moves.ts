@@ -1,0 +1,152 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { MovesFigures } from '../../../../scripts/test/moves-run.ts'
+import { messageOf } from '../../../../src/base/errors.ts'
+import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { isBusy } from '../../busy.ts'
+import { type Fleet, HOSTS, type HostId } from './fleet.ts'
+import { History } from './history.ts'
+import { type Fault, happen, nameOf, textOf, type Way } from './move-faults.ts'
+
+/** After the end of all faults somebody runs the machine within this time (docs/migration.md). */
+const BOUND_MS = 60_000
+/** On a machine that has far more to do than it can. */
+const BUSY_FACTOR = 5
+/** How long a move without a fault takes at most. */
+const MOVE_MS = 120_000
+const LOOK_MS = 50
+
+/** A machine that moves between the hosts of a fleet, and what it has done so far. */
+export class MovingMachine {
+  readonly #fleet: Fleet
+  readonly #history: History
+  #at: HostId = 'a'
+
+  constructor(fleet: Fleet) {
+    this.#fleet = fleet
+    this.#history = new History(fleet)
+  }
+
+  async boot(): Promise<void> {
+    await this.#fleet.make(this.#at)
+    await this.#grows(performance.now() + BOUND_MS)
+  }
+
+  /** Moves it once while a fault happens, and looks at all that it has done. Throws for what must not be. */
+  async move(fault: Fault): Promise<MovesFigures> {
+    const began = performance.now()
+    const way: Way = { source: this.#at, target: this.#at === 'a' ? 'b' : 'a' }
+    const steps: string[] = []
+    const { reached, seen } = waitFor(fault)
+    const moved = this.#fleet.move(way.source, way.target, (step) => {
+      steps.push(step)
+      seen(step)
+    })
+    const answered = moved.catch(messageOf)
+    await Promise.race([reached, answered])
+    await delay(fault.kind === 'none' ? 0 : fault.delayMs)
+    const heal = await happen(this.#fleet, fault, way)
+    await delay(fault.kind === 'none' ? 0 : fault.lastMs)
+    await inTime(heal(), 'the fault has not ended')
+    const healed = performance.now()
+    const failure = await inTime(answered, 'the move has not ended')
+    const { host, isKilled } = await this.#settled(healed)
+    const stoodMs = performance.now() - healed
+    await this.#look(host)
+    if (failure === undefined && host !== way.target && !isKilled)
+      throw new Error(`said to have moved to ${way.target}, and runs at ${host}`)
+    if (fault.kind === 'none' && (failure !== undefined || host !== way.target))
+      throw new Error(`not moved: ${failure}`)
+    const hasMoved = host === way.target
+    this.#at = host
+    return {
+      ...{ kind: nameOf(fault), step: fault.kind === 'none' ? '' : fault.step, text: textOf(fault) },
+      ...{ count: 1, moved: hasMoved ? 1 : 0, ended: isKilled ? 1 : 0 },
+      ...{ seconds: (performance.now() - began) / 1000, settledMs: stoodMs },
+    }
+  }
+
+  /** Waits until exactly one host has the machine, and that runs. One that was killed is started again. */
+  async #settled(healed: number): Promise<{ readonly host: HostId; readonly isKilled: boolean }> {
+    const until = healed + BOUND_MS * busyFactor()
+    let isKilled = false
+    for (;;) {
+      const states = await Promise.all(
+        HOSTS.map((host) => this.#fleet.stateOn(host).catch((error) => messageOf(error))),
+      )
+      const those = HOSTS.filter((_, index) => ![undefined, State.AWAITING].includes(states[index] as never))
+      const [host, ...others] = those
+      const state = host === undefined ? undefined : states[HOSTS.indexOf(host)]
+      if (host !== undefined && others.length === 0 && state === State.STOPPED) {
+        if (!isKilled) this.#history.bootsAgain()
+        isKilled = true
+        await this.#fleet.run(host).catch(() => {})
+      } else if (host !== undefined && others.length === 0 && state === State.RUNNING) {
+        const other = host === 'a' ? 'b' : 'a'
+        if (this.#fleet.pidsOf('qemu', other).length === 0) {
+          await this.#grows(until)
+          await this.#known(until)
+          return { host, isKilled }
+        }
+      }
+      if (performance.now() > until) {
+        const found = HOSTS.map((each, index) => `${each}: ${states[index]}`).join(', ')
+        throw new Error(`nobody runs the machine ${BOUND_MS} ms after the faults have ended: ${found}`)
+      }
+      await delay(LOOK_MS)
+    }
+  }
+
+  /** Waits until the journal has more records. */
+  async #grows(until: number): Promise<void> {
+    this.#history.lookAtJournal()
+    const { length } = this.#history
+    while (this.#history.length === length) {
+      if (performance.now() > until) throw new Error(`the journal does not grow: ${length} records`)
+      await delay(LOOK_MS)
+      this.#history.lookAtJournal()
+    }
+  }
+
+  /** A host that was silent for too long is forgotten, until it is heard of again. */
+  async #known(until: number): Promise<void> {
+    for (;;) {
+      const known = await this.#fleet.hostsKnownTo('a').catch((): readonly string[] => [])
+      if (HOSTS.every((host) => known.includes(host))) return
+      if (performance.now() > until) throw new Error(`the controllers know only ${known}`)
+      await delay(LOOK_MS)
+    }
+  }
+
+  async #look(host: HostId): Promise<void> {
+    await this.#history.lookAtConsole(host)
+    this.#history.lookAtChain(host)
+  }
+}
+
+/** Resolves once the step of a fault has begun; `end` is after the last one. */
+function waitFor({ step }: Fault): { readonly reached: Promise<void>; seen(step: string): void } {
+  const { promise: reached, resolve } = Promise.withResolvers<void>()
+  return {
+    reached,
+    seen: (begun) => {
+      if (begun === (step === 'end' ? '' : step)) resolve()
+    },
+  }
+}
+
+async function inTime<Answer>(work: Promise<Answer>, failure: string): Promise<Answer> {
+  const over = new AbortController()
+  const late = delay(MOVE_MS * busyFactor(), undefined, { signal: over.signal }).then(() =>
+    Promise.reject(new Error(`${failure} in ${MOVE_MS} ms`)),
+  )
+  late.catch(() => {})
+  try {
+    return await Promise.race([work, late])
+  } finally {
+    over.abort()
+  }
+}
+
+function busyFactor(): number {
+  return isBusy() ? BUSY_FACTOR : 1
+}
