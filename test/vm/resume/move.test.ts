@@ -16,7 +16,7 @@ import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
-import { podOf } from '../../support/containers/pod.ts'
+import { podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
 import { ROOT } from '../../support/vm/guest-pod.ts'
@@ -25,6 +25,7 @@ import { MovingHosts } from '../../support/wing/moves/moving-hosts.ts'
 import { ADMIN } from '../../support/wing/requests.ts'
 
 const COUNT = "trap 'exit 7' TERM; i=0; while :; do echo line $i; i=$((i+1)); usleep 20000; done"
+const ANSWER = 'while read line; do echo got $line; done'
 const BOOT_MS = 120_000
 
 describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', { timeout: 240_000 }, () => {
@@ -73,7 +74,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     return await connectAgent(dialer, AbortSignal.timeout(BOOT_MS))
   }
 
-  it('goes on there with every byte of its streams, its processes and its exits', async () => {
+  it('goes on there with every byte of its streams, its input, its terminals and its exits', async () => {
     const connection = await agentAt('a')
     const agent = agentOf(connection)
     const storages = [{ driver: 'blk', fstype: 'ext4', options: [], source: '05', mountPoint: ROOT }]
@@ -86,6 +87,12 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     const linesAt = async (id: string) =>
       (await readRing(hosts.host(id).machines.folderOf(), port)).bytes.toString().split('\n')
     await expect.poll(async () => (await linesAt('a')).length, { timeout: 30_000 }).toBeGreaterThan(20)
+    const reader = await pod.run('reads', ['cat'])
+    const shell = await pod.add('reads', 'shell', ['sh', '-c', ANSWER], { terminal: true })
+    await shell.write('here\n')
+    await shell.readUntil('got here')
+    // Is read there.
+    await reader.write('written here\n')
     const attached = (async () => {
       let position = 0n
       for await (const { data, moved } of instances.attach({ key: 'web', port, offset: 0n }, ADMIN)) {
@@ -116,6 +123,14 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     expect((await readRing(hosts.host('b').machines.folderOf(), port)).end).toBeGreaterThan(told.position)
     const there = await agentAt('b')
     const again = agentOf(there)
+    const readerThere = new RemoteProcess(again, 'reads')
+    const shellThere = new RemoteProcess(again, 'reads', 'shell')
+    await shellThere.write('there\n')
+    expect(await shellThere.readUntil('got there')).not.toContain('got here')
+    await readerThere.write('written there\n')
+    await readerThere.closeStdin()
+    expect((await readerThere.readAll()).toString()).toBe('written here\nwritten there\n')
+    expect(await readerThere.wait()).toBe(0)
     await again.signalProcess({ containerId: 'count', execId: '', signal: 15 })
     expect((await again.waitProcess({ containerId: 'count', execId: '' })).status).toBe(7)
     there.close()
