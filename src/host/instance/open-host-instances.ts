@@ -48,7 +48,7 @@ export interface HostInstancesOptions {
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
   /** Undefined without controllers. */
-  readonly leases?: Pick<LeaseHost, 'controller' | 'id' | 'nextRunId'> | undefined
+  readonly leases?: Pick<LeaseHost, 'controller' | 'id' | 'only' | 'nextRunId'> | undefined
   /** Opens what saves machines. */
   readonly openMoves?: ((host: MovesHost) => Moves) | undefined
 }

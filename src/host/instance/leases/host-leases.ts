@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -10,6 +9,8 @@ import type { WantedInstance } from '../documents/wanted-instance.ts'
 import type { PacketFilters } from '../filters/nft.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Machine } from '../machine/machine.ts'
+import { instanceIdOf, namespaceOf, type OnlyVm } from '../moving/only-vm.ts'
+import { isOnItsWay } from '../moving/undecided.ts'
 import { checkedLease, isFull } from './check-lease.ts'
 import { type LeaseController, MachineLease } from './machine-lease.ts'
 import { fencedTap } from './network-fence.ts'
@@ -18,6 +19,7 @@ import { terminate } from './terminate.ts'
 export interface LeaseHost {
   /** Of this host, among those of its controllers. */
   readonly id: string
+  readonly only?: OnlyVm | undefined
   readonly controller: LeaseController
   /** Greater than any that this host has used. */
   readonly nextRunId: () => Promise<bigint>
@@ -29,13 +31,13 @@ export interface LeaseHost {
 /** Between the tries of a removal: the first pause, each of which is twice the one before, and the last, of half an hour. */
 const REMOVE_PAUSE_MS = 1000
 const MOST_REMOVE_PAUSE_MS = 2_048_000
-/** Of the machines of the administrator. */
-const NAMESPACE = 'default'
 
 /** The leases of the machines of this host. */
 export interface HostLeases {
   /** The lease that a new instance is to have. Throws INVALID_ARGUMENT or FAILED_PRECONDITION naming the field. */
-  check(request: Pick<EnsureInstanceRequest, 'properties' | 'document' | 'specification'>): Lease | undefined
+  check(
+    request: Pick<EnsureInstanceRequest, 'properties' | 'document' | 'migrationTarget' | 'specification'>,
+  ): Lease | undefined
   /** Makes the next run of the instance known, and gives it its lease. Resolves with what is to be recorded of it. */
   begin(instance: MachineInstance, next: Readonly<InstanceRecord>): Promise<Partial<InstanceRecord>>
   /** Follows what is said of a machine that has been started or taken in again. */
@@ -49,7 +51,9 @@ export function openLeases(host: LeaseHost): HostLeases {
     new MachineLease(
       {
         ...host,
-        us: hypervisorOf(record, host.id),
+        // A move that was taken back has changed it; that of a start is not recorded yet.
+        us: () => hypervisorOf(record.runId < instance.record.runId ? instance.record : record, host),
+        isOnItsWay: () => isOnItsWay(instance),
         settings: settingsOf(record),
         log: host.log.with({ instance: instance.key }),
         terminate: (reason) => terminate(instance, reason),
@@ -60,8 +64,9 @@ export function openLeases(host: LeaseHost): HostLeases {
     check: wantedLease,
     begin: async (instance, next) => {
       const lease = next.properties?.lease
-      if (lease === undefined) return {}
-      const run = { instanceId: next.instanceId || randomUUID(), runId: await host.nextRunId() }
+      // A target becomes the hypervisor by a switchover.
+      if (lease === undefined || next.awaiting !== undefined) return {}
+      const run = { instanceId: instanceIdOf(next, host.only), runId: await host.nextRunId() }
       const begun = leaseOf(instance, { ...next, ...run }, false)
       // A controller may know it although its answer was lost.
       instance.context.lease = begun
@@ -87,10 +92,10 @@ export function openLeases(host: LeaseHost): HostLeases {
       })
     },
     forget: ({ context, record }) => {
-      if (record.properties?.lease === undefined) return
+      if (record.properties?.lease === undefined || record.awaiting !== undefined) return
       // A run that could not be recorded.
       const begun = context.lease?.us
-      const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host.id)
+      const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host)
       if (us.podName !== `${host.id}/`) void removeVm(us, host)
     },
   }
@@ -102,6 +107,8 @@ async function removeVm(us: HypervisorID, { controller, log }: LeaseHost): Promi
     try {
       return await controller.removeVm(us)
     } catch (error) {
+      // It has moved away.
+      if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') return
       log.warn('controller not told of the removal', { vm: us.vmName, error: messageOf(error) })
       const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
       if (!isAway || pauseMs > MOST_REMOVE_PAUSE_MS) return
@@ -142,11 +149,13 @@ function withoutControllers(): never {
 
 function wantedLease({
   document,
+  migrationTarget,
   properties,
   specification,
 }: Parameters<HostLeases['check']>[0]): Lease | undefined {
   const lease = checkedLease(properties?.lease)
-  if (lease === undefined || document !== undefined || specification !== undefined) return lease
+  const isMade = [document, migrationTarget, specification].some((init) => init !== undefined)
+  if (lease === undefined || isMade) return lease
   throw new AgentError(
     'INVALID_ARGUMENT',
     'properties.lease: want it with a specification or a document only',
@@ -169,12 +178,12 @@ async function takeIn(instance: MachineInstance, lease: MachineLease, { log }: L
 /** Names the present run of an instance on this host. */
 function hypervisorOf(
   { instanceId, properties, runId }: Readonly<InstanceRecord>,
-  host: string,
+  { id, only }: Pick<LeaseHost, 'id' | 'only'>,
 ): HypervisorID {
   return HypervisorID.fromPartial({
     vmName: properties?.key ?? '',
-    namespace: properties?.tenant || NAMESPACE,
-    podName: `${host}/${instanceId}`,
+    namespace: namespaceOf(properties?.tenant, only),
+    podName: `${id}/${instanceId}`,
     runId,
   })
 }

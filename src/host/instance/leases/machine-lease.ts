@@ -24,8 +24,10 @@ export interface LeaseController {
 }
 
 export interface MachineLeaseParts {
-  /** The run of the machine, for controllers. */
-  readonly us: HypervisorID
+  /** The present run of the machine, for controllers. */
+  readonly us: () => HypervisorID
+  /** While it is so, a controller does not end the machine. */
+  readonly isOnItsWay: () => boolean
   readonly settings: DeepPartial<VmSettings>
   readonly controller: LeaseController
   readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
@@ -35,6 +37,8 @@ export interface MachineLeaseParts {
   readonly terminate: (reason: string) => void
 }
 
+/** Until a move is asked again whether it is over. */
+const MOVE_MS = 1000
 /** For a first grant. */
 const ACQUIRE_MS = 30_000
 
@@ -57,13 +61,13 @@ export class MachineLease {
 
   /** The run, for controllers. */
   get us(): HypervisorID {
-    return this.#parts.us
+    return this.#parts.us()
   }
 
   /** Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine. */
   async register(): Promise<void> {
-    const { us, settings, controller } = this.#parts
-    await controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings }), this.#over.signal)
+    const { settings, controller } = this.#parts
+    await controller.ensureVm(EnsureVmRequest.fromPartial({ us: this.us, settings }), this.#over.signal)
     this.#isRegistered = true
   }
 
@@ -131,14 +135,18 @@ export class MachineLease {
 
   /** A controller that did not answer at the start, or has lost the machine, is told of it now. */
   async *#updates(signal: AbortSignal): AsyncGenerator<RunLeaseUpdate> {
-    const { controller, log, us } = this.#parts
+    const { clock, controller, isOnItsWay, log } = this.#parts
+    while (isOnItsWay()) await clock.sleep(MOVE_MS, signal)
     if (!this.#isRegistered)
       await this.register().catch((error) => {
         if (!isCode(error, 'FAILED_PRECONDITION')) throw error
         log.warn('another hypervisor runs the machine', { error: messageOf(error) })
       })
     try {
-      yield* controller.runLease(us, signal)
+      for await (const update of controller.runLease(this.us, signal)) {
+        if (isOnItsWay()) return
+        yield update
+      }
     } catch (error) {
       if (isCode(error, 'NOT_FOUND')) this.#isRegistered = false
       throw error
@@ -146,7 +154,8 @@ export class MachineLease {
   }
 
   #keeperFor(holder: Holder, untilNs: bigint): LeaseKeeper {
-    const { controller, clock, log, us } = this.#parts
+    const { controller, clock, log } = this.#parts
+    const { us } = this
     const parts = {
       clock,
       log,

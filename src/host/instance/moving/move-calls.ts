@@ -12,6 +12,7 @@ import { specKey } from '../../spec/spec-key.ts'
 import { describeInstance, isVisible } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, MoveCalls } from '../instances.ts'
+import { checkedLease } from '../leases/check-lease.ts'
 import type { HostMoves, Moves } from '../moves.ts'
 import { AnswerQueue } from './answer-queue.ts'
 
@@ -66,7 +67,7 @@ export function moveCalls(host: MovingHost): MoveCalls {
       if (rival !== undefined) return await knownTarget(rival, target, caller)
       const instance = host.add({
         ...{ ...InstanceRecord.create(), ...fields, createdMs: BigInt(Date.now()) },
-        properties: { key, tenant, labels: properties?.labels ?? {} },
+        properties: { key, tenant, labels: properties?.labels ?? {}, lease: checkedLease(properties?.lease) },
       })
       const text = `a machine is to come from ${target.source}`
       await instance.change(() => instance.recorded.commit({ kind: 'created', text }), neverAborted)

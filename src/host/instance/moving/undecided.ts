@@ -1,5 +1,5 @@
 import { AgentError } from '../../../base/errors.ts'
-import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { PlugParts } from '../devices/plug-parts.ts'
 import { notFound } from '../instances.ts'
 
@@ -16,6 +16,18 @@ interface Moving {
   readonly key: string
   readonly recorded: { readonly steps: readonly StepRecord[] }
   readonly plugParts: Pick<PlugParts, 'moves'>
+}
+
+/** Whether the machine is on its way here, or has been handed over: what a controller says of its run is the move's matter. */
+export function isOnItsWay({ recorded }: OnItsWay): boolean {
+  const { record, steps } = recorded
+  return (
+    record.awaiting !== undefined || steps.some(({ step, words }) => (words[PHASES[step] ?? -1] ?? '') !== '')
+  )
+}
+
+interface OnItsWay {
+  readonly recorded: Moving['recorded'] & { readonly record: Pick<InstanceRecord, 'awaiting'> }
 }
 
 /** Throws FAILED_PRECONDITION while another host may run the machine. */

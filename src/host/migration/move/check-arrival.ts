@@ -3,6 +3,7 @@ import type { MoveEnd, MovePlan } from '../../../gen/microvm/instance/v1/handove
 import { SavedInit, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { checkedLease, isFull } from '../../instance/leases/check-lease.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
@@ -37,7 +38,17 @@ export async function recordOf(
   const known = recordIn(envelope, SOURCE)
   const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
   await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
-  const own = { instanceId, properties, runId, target, uid, createdMs, cid: 0 }
+  const lease = checkedLease(known.properties?.lease) ?? properties?.lease
+  if (isFull(lease)) throw refused('properties.lease: LM_FULL_LEASES does not move')
+  const own = {
+    instanceId,
+    properties: properties && { ...properties, lease },
+    runId,
+    target,
+    uid,
+    createdMs,
+    cid: 0,
+  }
   return { ...record, ...own, generationId, operations: [], resets: [] }
 }
 

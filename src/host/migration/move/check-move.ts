@@ -1,6 +1,8 @@
+import { METADATA_ITEM } from '../../../base/vm-metadata/point-to-point.ts'
 import type { Backend } from '../../../gen/microvm/instance/v1/instance.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { isFull } from '../../instance/leases/check-lease.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { refused } from './move-host.ts'
 
@@ -13,15 +15,21 @@ export function checkMove(instance: MachineInstance): void {
 /** What keeps the machine on this host, each with its field. */
 export function obstaclesOf(instance: MachineInstance): readonly string[] {
   const { record } = instance
-  const { backends } = specificationOf(instance)
+  const { backends, devices } = specificationOf(instance)
+  // A target makes them of its own VM_SPEC.
+  const metadata = Object.values(devices).flatMap(({ backend, firmwareItem }) =>
+    firmwareItem?.name === METADATA_ITEM ? [backend] : [],
+  )
   const layers = record.layers.length > 0 || record.snapshots.length > 0
   return [
     ...(layers ? ['snapshots: their layers are files of this host, want them merged'] : []),
-    ...(record.properties?.lease ? ['properties.lease: the run here is the one that has it'] : []),
+    ...(isFull(record.properties?.lease) ? ['properties.lease: the run here is the one that has it'] : []),
     ...(record.clone ? ['clone: the disks of other machines are below its own'] : []),
     ...Object.entries(backends).flatMap(([key, backend]) => {
       const kind = OBSTACLES.find((name) => backend[name] !== undefined)
-      return kind === undefined ? [] : [`${pathOf('backends', key)}: ${REASONS[kind]}`]
+      return kind === undefined || metadata.includes(key)
+        ? []
+        : [`${pathOf('backends', key)}: ${REASONS[kind]}`]
     }),
   ]
 }

@@ -1,16 +1,16 @@
-import { randomUUID } from 'node:crypto'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { State } from '../../../gen/microvm/instance/v1/instance.ts'
 import { HypervisorID, type MigrationProtocol, MigrationProtocol_Qemu } from '../../../gen/vm.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Arrival, HostMoves } from '../../instance/moves.ts'
+import { instanceIdOf, namespaceOf, tenantOf } from '../../instance/moving/only-vm.ts'
 import { Timeline } from '../../instance/record/timeline.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
 import type { MoveFigures } from '../move-figures.ts'
 import { forecast } from './forecast.ts'
-import { HANDOVER_VERSION, isOf, isSame, type MoveHost, namespaceOf, refused, tenantOf } from './move-host.ts'
+import { HANDOVER_VERSION, isOf, isSame, type MoveHost, refused } from './move-host.ts'
 import { move } from './source.ts'
 import { arrive, readPlan } from './target.ts'
 
@@ -39,7 +39,7 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
       return { ...NOTHING, moved: { ...moved, operation: moved.operation ?? timeline.operation() } }
     },
     awaiting: async (target) => ({
-      ...{ target, instanceId: randomUUID(), runId: await host.nextRunId() },
+      ...{ target, instanceId: instanceIdOf({ instanceId: '' }, host.only), runId: await host.nextRunId() },
       awaiting: { source: target.source, sinceMs: BigInt(Date.now()) },
       ...{ current: State.AWAITING, desired: State.AWAITING },
     }),
@@ -52,7 +52,7 @@ export function openHostMoves({ host, facts, figures, atStep }: Parts): HostMove
         )
       if (instance.record.current !== State.AWAITING)
         throw refused(`instance ${instance.key}: awaits no machine`)
-      if (instance.record.properties?.tenant !== tenantOf(us))
+      if (instance.record.properties?.tenant !== tenantOf(us, host.only))
         throw refused(`instance ${instance.key}: of another tenant than ${us.namespace}'s`)
       await checkRuns(us, host)
       const protocol = chosen(supportedMigrationProtocol, host)
@@ -101,9 +101,9 @@ async function checkRuns(us: HypervisorID, { controller }: MoveHost): Promise<vo
 async function checkSource(
   { key, record: { properties } }: MachineInstance,
   from: string,
-  { controller }: MoveHost,
+  { controller, only }: MoveHost,
 ): Promise<void> {
-  const namespace = namespaceOf(properties?.tenant)
+  const namespace = namespaceOf(properties?.tenant, only)
   const { authoritative } = await controller.getVm({ namespace, name: key })
   if (authoritative === undefined || !isOf(from, authoritative))
     throw new AgentError('PERMISSION_DENIED', `instance ${key}: awaits no machine of host ${from}`)

@@ -13,6 +13,7 @@ import type {
   MigrationSwitchoverRequest,
 } from '../../../gen/vm.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { namespaceOf, type OnlyVm } from '../../instance/moving/only-vm.ts'
 import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
 
 /** The controller of this host's machines. Calls reject with UNAVAILABLE when none of its endpoints answers. */
@@ -28,6 +29,8 @@ export interface MoveController {
 /** This host among others. */
 export interface MoveHost {
   readonly id: string
+  /** Of a hypervisor, which has no other machine. */
+  readonly only?: OnlyVm | undefined
   /** HOST:PORT, as others reach it. */
   readonly endpoint: string
   /** Where QEMU's channels listen. */
@@ -78,28 +81,18 @@ export const MOVE_SETTINGS: MoveSettings = {
 /** Of the Handover stream. */
 export const HANDOVER_VERSION = 1
 
-const NAMESPACE = 'default'
-
 /** Names the present run of an instance on this host. */
 export function hypervisorOf(
   { record }: Pick<MachineInstance, 'record'>,
-  host: Pick<MoveHost, 'id'>,
+  host: Pick<MoveHost, 'id' | 'only'>,
 ): HypervisorID {
   const { instanceId, properties, runId } = record
   return {
     vmName: properties?.key ?? '',
-    namespace: namespaceOf(properties?.tenant),
+    namespace: namespaceOf(properties?.tenant, host.only),
     podName: `${host.id}/${instanceId}`,
     runId,
   }
-}
-
-export function namespaceOf(tenant = ''): string {
-  return tenant || NAMESPACE
-}
-
-export function tenantOf({ namespace }: Pick<HypervisorID, 'namespace'>): string {
-  return namespace === NAMESPACE ? '' : namespace
 }
 
 /** Whether a hypervisor is of the host. */

@@ -9,6 +9,7 @@ import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
 import { movedRow } from '../../instance/moving/moved-away.ts'
+import { instanceIdOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
 import { Moving } from '../../instance/streams.ts'
 import { undoBulk } from '../bulk/undo.ts'
@@ -235,7 +236,7 @@ async function goOnHere(saving: Saving, outbound: Outbound, reason: string): Pro
 /** The present run of the instance, which a controller knows by it. */
 export async function identify(instance: MachineInstance, host: MoveHost): Promise<HypervisorID> {
   if (instance.record.instanceId === '') {
-    const set = { instanceId: randomUUID(), runId: await host.nextRunId() }
+    const set = { instanceId: instanceIdOf(instance.record, host.only), runId: await host.nextRunId() }
     await instance.recorded.commit({ set, kind: 'state', text: 'the instance has a name for controllers' })
   }
   return hypervisorOf(instance, host)

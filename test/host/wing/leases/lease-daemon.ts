@@ -46,7 +46,8 @@ const holder = await findHolder(folder)
 if (holder === undefined) throw new Error('no holder')
 const lease = new MachineLease(
   {
-    us: { vmName: 'web', namespace: 'default', podName: 'a/web', runId: 1n },
+    us: () => ({ vmName: 'web', namespace: 'default', podName: 'a/web', runId: 1n }),
+    isOnItsWay: () => false,
     settings: {},
     controller,
     clock: linuxClock(await realNative()),
