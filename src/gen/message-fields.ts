@@ -3600,6 +3600,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 9,
    "name": "draining",
    "property": "draining"
+  },
+  {
+   "number": 10,
+   "name": "only_vm",
+   "property": "onlyVm"
   }
  ],
  "microvm.controller.v1.ListHostsRequest": [],

@@ -28,6 +28,7 @@ export function checkHost({
   cpuModels,
   networks,
   sharedFolders,
+  onlyVm,
 }: Host): void {
   if (!HOST_ID.test(id) || id === CONTROLLER)
     throw invalid(`host.id: ${quoted(id)}, want 1 to 63 of a-z, 0-9, . and -, and not "${CONTROLLER}"`)
@@ -39,6 +40,7 @@ export function checkHost({
   checkWords('host.cpu_models', cpuModels)
   checkWords('host.networks', networks)
   checkWords('host.shared_folders', sharedFolders)
+  checkWords('host.only_vm', [onlyVm])
   for (const folder of sharedFolders) checkPath('host.shared_folders', folder)
 }
 

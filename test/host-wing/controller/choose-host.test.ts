@@ -27,12 +27,18 @@ describe('chooseHost', () => {
     expect(chosen(vm(), hosts, 'b')).toEqual(['b'])
   })
 
+  it('prefers the one that awaits this very VM', () => {
+    const hosts = [host('a'), host('b'), host('c', { memoryMib: 600n, onlyVm: 'default/web' })]
+    expect(chosen(vm({ namespace: 'default', name: 'web' }), hosts)).toEqual(['c', 'b'])
+  })
+
   it.each<[string, Partial<typeof Host>]>([
     ['takes no more machines', { draining: true }],
     ['has QEMU 7.1.9, want 7.2 or later', { qemuVersion: '7.1.9' }],
     ['does not run CPU model x86-64-v2', { cpuModels: ['x86-64-v1'] }],
     ['has 511 MiB of memory free, want 512', { memoryMib: 511n }],
     ['has no network br0', { networks: ['br1'] }],
+    ['takes default/db only', { onlyVm: 'default/db' }],
   ])('takes no host that %s', (reason, changes) => {
     expect(chosen(vm(), [host('a'), host('b', changes)])).toBe(`no host that fits: b: ${reason}`)
     expect(chosen(vm(), [host('a'), host('b', changes)], 'b')).toBe(`host b: ${reason}`)

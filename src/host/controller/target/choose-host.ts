@@ -4,7 +4,7 @@ import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts
 import { versionOf } from '../check.ts'
 import { hostOf } from '../hypervisor-id.ts'
 
-/** The hosts that fit, the one with the most free memory first, or why no host does. */
+/** The hosts that fit, or why no host does. Those that await this very VM come first, and then the one with the most free memory. */
 export type Choice = { readonly hosts: readonly Host[] } | { readonly reason: string }
 
 /** QEMU of the CPU model `host` shows the guest the processor as it is. */
@@ -31,7 +31,12 @@ export function chooseHost(vm: Vm, hosts: readonly Host[], toHost: string): Choi
   const fitting = others.flatMap(({ host, reason }) => (reason === undefined ? [host] : []))
   if (fitting.length > 0)
     return {
-      hosts: fitting.sort((one, other) => Number(other.memoryMib - one.memoryMib) || compare(one, other)),
+      hosts: fitting.sort(
+        (one, other) =>
+          Number(one.onlyVm === '') - Number(other.onlyVm === '') ||
+          Number(other.memoryMib - one.memoryMib) ||
+          compare(one, other),
+      ),
     }
   const reasons = others.slice(0, MOST_REASONS).map(({ host, reason }) => `${host.id}: ${reason}`)
   return {
@@ -47,6 +52,7 @@ function compare(one: Host, other: Host): number {
 function misfit(vm: Vm, host: Host, source: Host | undefined): string | undefined {
   const needs = vm.settings?.needs
   if (host.draining) return 'takes no more machines'
+  if (host.onlyVm !== '' && host.onlyVm !== `${vm.namespace}/${vm.name}`) return `takes ${host.onlyVm} only`
   const { cpuModel = '', memoryMib = 0n, networks = [], qemuVersion = '' } = needs ?? {}
   if (isOlder(host.qemuVersion, qemuVersion))
     return `has QEMU ${host.qemuVersion}, want ${qemuVersion} or later`

@@ -34,6 +34,8 @@ export interface Host {
   sharedFolders: string[];
   /** It takes no more machines. */
   draining: boolean;
+  /** NAMESPACE/NAME of the only VM that it takes; empty for all. */
+  onlyVm: string;
 }
 
 export interface RegisterHostRequest {
@@ -163,6 +165,7 @@ function createBaseHost(): Host {
     networks: [],
     sharedFolders: [],
     draining: false,
+    onlyVm: "",
   };
 }
 
@@ -197,6 +200,9 @@ export const Host: MessageFns<Host> = {
     }
     if (message.draining !== false) {
       writer.uint32(72).bool(message.draining);
+    }
+    if (message.onlyVm !== "") {
+      writer.uint32(82).string(message.onlyVm);
     }
     return writer;
   },
@@ -286,6 +292,14 @@ export const Host: MessageFns<Host> = {
             message.draining = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.onlyVm = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -312,6 +326,7 @@ export const Host: MessageFns<Host> = {
     message.networks = object.networks?.map((e) => e) || [];
     message.sharedFolders = object.sharedFolders?.map((e) => e) || [];
     message.draining = object.draining ?? false;
+    message.onlyVm = object.onlyVm ?? "";
     return message;
   },
 };
