@@ -23,6 +23,7 @@ import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from '
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
 import { type OpenHost, openHost } from './hosts/open-host.ts'
+import type { OnlyMachine } from './hypervisor/only-machine.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -47,16 +48,12 @@ export interface DaemonOptions {
   readonly log: Logger
 }
 
-export interface OnlyMachine {
-  readonly key: string
-  /** A second socket of the administrator. */
-  readonly listen: string | undefined
-}
-
 export interface Daemon {
   /** The administrator's socket. */
   readonly socket: string
   readonly instances: Instances
+  /** As of `told` of the API. */
+  told(): Promise<void>
   /** Stops serving. The instances go on. */
   close(): Promise<void>
 }
@@ -100,7 +97,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const registry = await openRegistry(options)
   parts.unshift({ name: 'registry', close: () => registry.close() })
   const { only } = options
-  if (only !== undefined) await refuseOthers(registry, stateFolder, only.key)
+  if (only !== undefined) await refuseOthers(registry, stateFolder, only.name)
   // Not before: another daemon may have the folder, whose tenants must still reach it.
   await makeSocketFolder(stateFolder, tenants.length > 0)
   // Steps of the clock must not make a call old that is being repeated.
@@ -110,7 +107,15 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const among =
     host &&
     credentials &&
-    openHost({ settings: host, credentials, stateFolder, registry, log, controller: options.controller })
+    openHost({
+      settings: host,
+      credentials,
+      stateFolder,
+      registry,
+      only,
+      log,
+      controller: options.controller,
+    })
   parts.unshift({ name: 'host', close: () => among?.close() })
   const spans = await openSpans(options)
   parts.unshift({ name: 'spans', close: () => spans?.stop() })
@@ -123,10 +128,11 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)
   parts.unshift({ name: 'log of changes', close: stopLogging })
-  const api = openApi({ instances, secrets, journal, tenants, templates, only: only?.key, log })
+  const api = openApi({ instances, secrets, journal, tenants, templates, only, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
   if (only?.listen !== undefined) await api.listen(only.listen)
+  await only?.prepare(instances)
   if (credentials !== undefined && host !== undefined) await api.listenForHosts(host.listen, credentials)
   if (tenants.length > 0) await makeSocketFolder(join(stateFolder, 'tenants'), true)
   for (const tenant of tenants) await api.listen(join(stateFolder, 'tenants', `${tenant.name}.sock`), tenant)
@@ -134,7 +140,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     log.warn('folder of a tenant not used', { folder, reason: 'others can replace what is in it' })
   if (facts !== undefined) among?.register(facts)
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
-  return { socket, instances, close: () => closeAll(parts, log) }
+  return { socket, instances, told: () => api.told(), close: () => closeAll(parts, log) }
 }
 
 /** A mock loads nothing of SQLite and of machines. */
@@ -209,19 +215,21 @@ async function openInstances(
     catalogue,
     isLeashed,
     leases: host?.leases && {
-      ...{ id: host.among.id, nextRunId: host.among.nextRunId },
+      ...{ id: host.among.id, only: host.among.only, nextRunId: host.among.nextRunId },
       controller: host.leases,
     },
-    // A hypervisor's machine ends with it.
-    openMoves: isLeashed
-      ? undefined
-      : (facts) => {
-          moves = facts
-          return openMigration({ ...facts, spans, among: host?.among }, options.atStep)
-        },
+    // A hypervisor's machine ends with it, and is saved nowhere.
+    openMoves:
+      isLeashed && host === undefined
+        ? undefined
+        : (facts) => {
+            moves = facts
+            return openMigration({ ...facts, spans, among: host?.among }, options.atStep)
+          },
   })
   if (moves === undefined) return { instances }
   const facts = moves
+  if (isLeashed) return { instances, facts: () => hostFacts(facts) }
   const templates = openTemplates({ instances, stateFolder, host: () => hostFacts(facts), limit, log })
   return { instances, templates, facts: () => hostFacts(facts) }
 }

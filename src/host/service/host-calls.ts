@@ -1,3 +1,4 @@
+import { Changes } from '../../base/changes.ts'
 import type { StatusCodeName } from '../../base/errors.ts'
 import { printSamples } from '../../base/exposition.ts'
 import { Histogram } from '../../base/histogram.ts'
@@ -27,6 +28,7 @@ export class HostCalls {
   /** By method, then by code. */
   readonly #counts = new Map<string, Map<StatusCodeName, number>>()
   #last = 0n
+  readonly #ends = new Changes()
 
   /** `nowMs` is of a monotonic clock. */
   constructor(nowMs: () => number) {
@@ -50,11 +52,18 @@ export class HostCalls {
       answered: (code) => this.#count(call, code),
       ended: () => {
         if (this.#open.delete(call)) this.#openOf.set(tenant, this.openOf(tenant) - 1)
+        this.#ends.announce()
       },
     }
     this.#open.add(call)
     this.#openOf.set(tenant, this.openOf(tenant) + 1)
     return call
+  }
+
+  /** Resolves once none of the methods is being called, or with the signal. */
+  async untilEnded(methods: readonly string[], signal: AbortSignal): Promise<void> {
+    const isOpen = () => [...this.#open].some(({ method }) => methods.includes(method))
+    while (isOpen() && !signal.aborted) await this.#ends.next(signal).catch(() => {})
   }
 
   /** Oldest first. Without a tenant, of all. */

@@ -16,6 +16,7 @@ import { specKey } from '../spec/spec-key.ts'
 import { TENANT_NAME, type Tenant } from './configuration.ts'
 import type { HostCalls } from './host-calls.ts'
 import { moveMethods } from './hosts/move-methods.ts'
+import { type OnlyMachine, ofOnly } from './hypervisor/only-machine.ts'
 import type { ServiceCall, ServiceMethods } from './rpc.ts'
 import { checkedSaved, savedMethods } from './snapshots/saved-methods.ts'
 import { checkOwner, snapshotMethods } from './snapshots/snapshot-methods.ts'
@@ -28,8 +29,8 @@ export interface ServiceContext {
   readonly tenants: readonly Tenant[]
   /** Where machines are saved. */
   readonly templates?: Templates | undefined
-  /** The only instance of a hypervisor. */
-  readonly only?: string | undefined
+  /** Of a hypervisor. */
+  readonly only?: OnlyMachine | undefined
 }
 
 /** What each RPC is, who may call it, and what becomes of it when the daemon dies. */
@@ -182,9 +183,10 @@ async function remove(
 
 async function checkedEnsure(
   context: ServiceContext,
-  request: EnsureInstanceRequest,
+  given: EnsureInstanceRequest,
   call: ServiceCall,
 ): Promise<EnsureInstanceRequest> {
+  const request = context.only === undefined ? given : ofOnly(context.only, given)
   const { properties, specification, migrationTarget, document, saved } = request
   if (properties === undefined) throw invalid('properties: missing')
   if (call.peer !== undefined && migrationTarget === undefined)
@@ -193,8 +195,6 @@ async function checkedEnsure(
       `migration_target: missing, want it of ${call.peer.role} ${call.peer.id}`,
     )
   const key = specKey(properties.key)
-  if (context.only !== undefined && key !== context.only)
-    throw new AgentError('FAILED_PRECONDITION', `properties.key: this hypervisor has ${context.only} only`)
   const tenant = tenantOf(context, call)
   if (tenant !== undefined && properties.tenant !== '' && properties.tenant !== tenant.name)
     throw new AgentError(

@@ -21,6 +21,7 @@ import type { CallJournal } from './call-journal.ts'
 import type { Tenant } from './configuration.ts'
 import { HostCalls } from './host-calls.ts'
 import { handoverMethods, hypervisorMethods } from './hosts/move-methods.ts'
+import type { OnlyMachine } from './hypervisor/only-machine.ts'
 import { instanceMethods } from './instance-methods.ts'
 import { methodsOf } from './rpc.ts'
 import { secretMethods } from './secret-methods.ts'
@@ -33,8 +34,8 @@ export interface ApiParts {
   readonly journal: CallJournal
   readonly tenants: readonly Tenant[]
   readonly templates?: Templates | undefined
-  /** The key of the only instance of a hypervisor, which serves no VMController. */
-  readonly only?: string | undefined
+  /** Of a hypervisor, which serves no VMController. */
+  readonly only?: OnlyMachine | undefined
   readonly log: Logger
 }
 
@@ -44,9 +45,19 @@ export interface Api {
   listen(path: string, tenant?: Tenant): Promise<void>
   /** Serves other hosts, and controllers. */
   listenForHosts(endpoint: Endpoint, credentials: Credentials): Promise<void>
+  /** Resolves once those that move a machine, give one, or are attached to one have heard the end of it, or after 5 s. */
+  told(): Promise<void>
   /** Ends streams, and resolves once the other calls have ended or their time is over. */
   close(): Promise<void>
 }
+
+/** Calls that end with a machine that has moved. */
+const TOLD = [
+  `${InstanceServiceDefinition.fullName}/${InstanceServiceDefinition.methods.migrateInstance.name}`,
+  `${InstanceServiceDefinition.fullName}/${InstanceServiceDefinition.methods.attach.name}`,
+  `${HandoverDefinition.fullName}/${HandoverDefinition.methods.move.name}`,
+]
+const TOLD_MS = 5000
 
 /** Clients that attach have a stream each. */
 const HOST_LIMITS = {
@@ -62,7 +73,7 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
   const declared = [
     ...methodsOf(InstanceServiceDefinition, instanceMethods({ instances, calls, tenants, templates, only })),
     ...methodsOf(SecretServiceDefinition, secretMethods(secrets)),
-    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only)),
+    ...methodsOf(OOBManagementDefinition, outOfBandMethods(instances, only?.name)),
     ...methodsOf(HypervisorDefinition, hypervisorMethods(instances)),
     ...methodsOf(HandoverDefinition, handoverMethods(instances, tenants)),
     ...(only === undefined ? methodsOf(VMControllerDefinition, controllerMethods()) : []),
@@ -84,6 +95,7 @@ export function openApi({ instances, secrets, journal, tenants, templates, only,
       }
       sockets.add(await listenForHosts(endpoint, { credentials, log, serve }))
     },
+    told: () => calls.untilEnded(TOLD, AbortSignal.timeout(TOLD_MS)),
     close: () => {
       stopping.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
       return sockets.close()

@@ -46,7 +46,7 @@ export const SERVER_COMMANDS = [
     name: 'hypervisor',
     summary: 'run the machine of VM_SPEC, as the process of a pod',
     details: [
-      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from --machine, a file as for ensure: a document, or the `specification`. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal presses the power button, a second one kills the machine.',
+      'VM_SPEC is a VMSpec of proto/vm.proto, in base64. What it does not say comes from --machine, a file as for ensure: a document, or the `specification`. Serves the API on hypervisor.sock in the state folder, and ends with the guest. A first signal moves the machine to another host, or else presses the power button; a second one kills the machine.',
     ],
     options: [
       {
@@ -65,12 +65,25 @@ export const SERVER_COMMANDS = [
           "the host's ends of the links, separated by commas (default: 169.254.1.1,fd6d:6963:726f:766d::1)",
       },
       {
+        name: 'config',
+        value: 'FILE',
+        completes: 'file',
+        isRead: true,
+        summary: 'TOML with [host], as of the daemon; for a VM_SPEC that names a controller',
+      },
+      {
+        name: 'wait',
+        value: 'SECONDS',
+        number: [1, 86_400],
+        summary: 'how long to await the machine of SM_INCOMING_MIGRATION (default: 600)',
+      },
+      {
         name: 'max-image-size',
         value: 'MIB',
         number: [1, 2 ** 30],
         summary: 'of the initial image of a disk without a size (default: 1048576)',
       },
-      { ...GRACE, summary: `${GRACE.summary} after its power button (default: 30)` },
+      { ...GRACE, summary: `${GRACE.summary} for a move, and after its power button (default: 30)` },
       HELP,
     ],
     arguments: [],

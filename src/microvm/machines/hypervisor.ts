@@ -3,12 +3,14 @@ import packageJson from '../../../package.json' with { type: 'json' }
 import { jsonLogger } from '../../base/log.ts'
 import { buildAgent } from '../../build/agent.ts'
 import { Instance } from '../../gen/microvm/instance/v1/instance.ts'
+import { NO_CONFIGURATION, readConfiguration } from '../../host/service/configuration.ts'
 import { runHypervisor } from '../../host/service/hypervisor/run-hypervisor.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import type { MachineContext } from './command.ts'
 import { documentOf, readInput, readMessageOf } from './read-message.ts'
 
 const DEFAULT_GRACE_SECONDS = 30
+const DEFAULT_WAIT_SECONDS = 600
 
 /** The machine has ended, and neither the guest nor a signal has asked for that. */
 const ENDED_BADLY = 1
@@ -30,14 +32,17 @@ export async function run(context: MachineContext): Promise<number | undefined> 
     stop.abort()
     interruptions.forwardNext(() => kill.abort())
   })
-  const [listen, maxImageMib] = [values.get('listen'), values.get('max-image-size')]
-  const reason = await runHypervisor({
+  const [listen, maxImageMib, config] = ['listen', 'max-image-size', 'config'].map((name) => values.get(name))
+  const configuration = config === undefined ? NO_CONFIGURATION : await readConfiguration(resolve(config))
+  const { reason } = await runHypervisor({
     vmSpec: env.VM_SPEC,
     machine,
     stateFolder,
     listen: listen === undefined ? undefined : resolve(listen),
     peers: values.get('peer')?.split(',') ?? [],
     maxImageBytes: maxImageMib === undefined ? undefined : Number(maxImageMib) * 2 ** 20,
+    configuration,
+    waitMs: Number(values.get('wait') ?? DEFAULT_WAIT_SECONDS) * 1000,
     graceMs: Number(values.get('grace') ?? DEFAULT_GRACE_SECONDS) * 1000,
     acceleration: env.MICROVM_ACCEL,
     log: jsonLogger({

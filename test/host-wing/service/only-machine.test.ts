@@ -22,7 +22,8 @@ it("a hypervisor refuses the state folder of a daemon's instances, and changes n
     mock: false,
     log: silentLogger(),
   }
-  await expect(startDaemon({ ...options, only: { key: 'web', listen: undefined } })).rejects.toMatchObject({
+  const only = { name: 'web', namespace: 'default', listen: undefined, prepare: async () => {} }
+  await expect(startDaemon({ ...options, only })).rejects.toMatchObject({
     code: 'FAILED_PRECONDITION',
     message: `state folder ${stateFolder}: has instance db, want a folder for web alone`,
   })

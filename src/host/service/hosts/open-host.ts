@@ -4,6 +4,7 @@ import type { Logger } from '../../../base/log.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import { openController } from '../../controller/client.ts'
 import type { LeaseController } from '../../instance/leases/machine-lease.ts'
+import type { OnlyVm } from '../../instance/moving/only-vm.ts'
 import type { Registry } from '../../instance/registry/registry.ts'
 import type { HostFacts } from '../../migration/manifest.ts'
 import { MOVE_SETTINGS, type MoveController, type MoveHost } from '../../migration/move/move-host.ts'
@@ -32,15 +33,18 @@ export function openHost(options: {
   /** In place of those that the settings name. */
   readonly controller?: MoveController | undefined
   readonly registry: Registry
+  /** Of a hypervisor. */
+  readonly only?: OnlyVm | undefined
   readonly log: Logger
 }): OpenHost {
-  const { credentials, log, settings, stateFolder } = options
+  const { credentials, log, only, settings, stateFolder } = options
   const closing = new AbortController()
   const runIds = new SerialQueue()
   const draining = new Draining(options.registry)
   const client = options.controller === undefined ? controllerOf(settings, credentials) : undefined
   const among: MoveHost = {
     id: settings.id,
+    only,
     endpoint: endpointText(settings.advertise),
     address: settings.listen.host,
     identity: credentials.files,
@@ -64,8 +68,9 @@ export function openHost(options: {
       const describe = async () => {
         const { cpu, qemu } = await facts()
         const qemuVersion = qemu.replace(/^QEMU /, '')
+        const onlyVm = only === undefined ? '' : `${only.namespace}/${only.name}`
         const own = { id, endpoint: among.endpoint, qemuVersion, cpu, networks: [...networks] }
-        return { ...own, cpuModels: [], sharedFolders: [], draining: await draining.get() }
+        return { ...own, onlyVm, cpuModels: [], sharedFolders: [], draining: await draining.get() }
       }
       const changed = () => draining.changed()
       void registerHost(client, { describe, changed, log, signal: closing.signal })

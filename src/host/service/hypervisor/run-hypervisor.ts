@@ -1,29 +1,40 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { neverAborted } from '../../../base/abort.ts'
-import type { Logger } from '../../../base/log.ts'
+import { AgentError } from '../../../base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
   type EnsureInstanceRequest,
+  Lease,
   type Specification,
-  State,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import { VMMetadata, type VMSpec, VMSpec_StartMode } from '../../../gen/vm.ts'
-import type { Caller, Instances } from '../../instance/instances.ts'
+import type { Instances } from '../../instance/instances.ts'
+import { NAMESPACE } from '../../instance/moving/only-vm.ts'
 import { findDiskPlace } from '../../root-disk/disk-place.ts'
 import type { ImageProgress } from '../../root-disk/disk-writing.ts'
 import { parseImageUrl } from '../../root-disk/image-url.ts'
 import { prepareRootDisk, refuseUnfinishedDisk } from '../../root-disk/prepare-root-disk.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { specKey } from '../../spec/spec-key.ts'
-import { NO_CONFIGURATION } from '../configuration.ts'
-import { startDaemon } from '../daemon.ts'
+import { endpointText, parseEndpoint } from '../../tls/endpoint.ts'
+import type { Configuration } from '../configuration.ts'
+import { type Daemon, startDaemon } from '../daemon.ts'
 import { documentFor } from './hypervisor-document.ts'
-import { machineOf, metadataOf, rootFileOf } from './hypervisor-machine.ts'
+import { invalid, machineOf, metadataOf, rootFileOf } from './hypervisor-machine.ts'
+import {
+  awaitMachine,
+  CALLER,
+  type EndSignals,
+  endAtSignals,
+  endOf,
+  lastChange,
+  type MachineEnd,
+} from './machine-end.ts'
+import type { AwaitedMachine } from './only-machine.ts'
 import { nextRunId } from './run-id.ts'
-import { readVmSpec } from './vm-spec.ts'
+import { isAwaited, readVmSpec } from './vm-spec.ts'
 
-export interface HypervisorOptions {
+export interface HypervisorOptions extends EndSignals {
   /** VM_SPEC of the environment. */
   readonly vmSpec: string | undefined
   /** What VMSpec does not say: a specification, or the text of a document. */
@@ -35,59 +46,112 @@ export interface HypervisorOptions {
   readonly peers: readonly string[]
   /** Of the initial image of a disk without a size. */
   readonly maxImageBytes?: number | undefined
-  /** How long the guest may take after its power button was pressed. */
-  readonly graceMs: number
+  /** How long a machine of SM_INCOMING_MIGRATION is awaited. */
+  readonly waitMs: number
+  /** With the table [host] where VM_SPEC names a controller. */
+  readonly configuration: Configuration
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
-  readonly log: Logger
-  /** Presses the power button when it fires. */
-  readonly stop: AbortSignal
-  /** Ends the machine at once when it fires. */
-  readonly kill: AbortSignal
 }
 
 /**
- * Runs the one machine of a VMSpec until its guest has ended or a signal fires. Resolves with the reason of an end that
- * neither the guest nor a signal has asked for. Throws INVALID_ARGUMENT or UNIMPLEMENTED for what VM_SPEC and the machine
- * say, and other AgentErrors for what goes wrong before the machine runs.
+ * Runs the one machine of a VMSpec until its guest has ended, it has moved to another host, or a signal fires. Throws
+ * INVALID_ARGUMENT for what VM_SPEC, the machine and the configuration say, and other AgentErrors for what goes wrong before the
+ * machine runs.
  */
-export async function runHypervisor(options: HypervisorOptions): Promise<string | undefined> {
+export async function runHypervisor(options: HypervisorOptions): Promise<MachineEnd> {
   const { stateFolder, log, stop, listen, acceleration } = options
   const vm = readVmSpec(options.vmSpec)
+  const configuration = asHost(vm, options.configuration)
   const plan = await planOf(vm, options)
   const key = specKey(vm.name)
-  const daemon = await startDaemon({
-    stateFolder,
-    socket: join(stateFolder, 'hypervisor.sock'),
-    configuration: NO_CONFIGURATION,
-    mock: false,
-    only: { key, listen },
-    acceleration,
-    log,
-  })
-  try {
-    const { instances } = daemon
+  const lease = configuration.host && Lease.fromPartial({ mode: vm.leaseMode })
+  const awaited: AwaitedMachine | undefined = isAwaited(vm)
+    ? { backends: backendsOf(plan), lease }
+    : undefined
+  let after = 0n
+  const prepareAll = async (instances: Instances) => {
     const runId = await nextRunId(stateFolder, nowNs())
     log.info('hypervisor', { vm: vm.name, namespace: vm.namespace, run: runId })
-    await endBefore(instances, plan)
+    await endBefore(instances, awaited === undefined ? plan : { init: {} }, stop)
     if (plan.metadata !== undefined) await writeFile(plan.metadata.path, plan.metadata.bytes, { mode: 0o600 })
     await prepare(vm, plan.root, options)
-    if (stop.aborted) return undefined
-    const properties = { key, tenant: '', labels: {} }
-    const { sequence } = await instances.ensure({ properties, ...plan.init }, CALLER)
-    const ended = endOf(instances, key, sequence)
-    await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
-    const stopListening = endAtSignals(instances, key, options)
-    return reasonOf(await ended.finally(stopListening))
+    after = await lastChange(instances)
+  }
+  let daemon: Daemon | undefined
+  try {
+    daemon = await startDaemon({
+      stateFolder,
+      socket: join(stateFolder, 'hypervisor.sock'),
+      configuration,
+      mock: false,
+      only: { name: key, namespace: vm.namespace || NAMESPACE, listen, awaited, prepare: prepareAll },
+      acceleration,
+      log,
+    })
+    if (stop.aborted) return {}
+    const properties = { key, tenant: '', labels: {}, lease }
+    const end = await ranIn(daemon.instances, {
+      ...options,
+      properties,
+      plan,
+      isComing: awaited !== undefined,
+      after,
+    })
+    if (end.moved !== undefined)
+      log.info('machine moved', { host: end.moved.host, endpoint: end.moved.endpoint })
+    // Those who move it, and those who are attached to it, hear of that.
+    if (end.moved !== undefined || awaited !== undefined) await daemon.told()
+    return end
   } catch (error) {
-    if (stop.aborted && error === stop.reason) return undefined
+    if (stop.aborted && error === stop.reason) return {}
     throw error
   } finally {
-    await daemon.close()
+    await daemon?.close()
   }
 }
 
-const CALLER: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+interface Run extends EndSignals {
+  readonly properties: NonNullable<EnsureInstanceRequest['properties']>
+  readonly plan: HypervisorPlan
+  readonly isComing: boolean
+  /** The last change of the run before. */
+  readonly after: bigint
+  readonly waitMs: number
+}
+
+async function ranIn(instances: Instances, run: Run): Promise<MachineEnd> {
+  const { isComing, plan, properties } = run
+  const { key, lease } = properties
+  const begun = isComing
+    ? await awaitMachine(instances, key, run)
+    : (await instances.ensure({ properties, ...plan.init }, CALLER)).sequence
+  if (typeof begun !== 'bigint') return { reason: begun }
+  const ended = endOf(instances, key, { after: begun, hasRun: !isComing })
+  if (!isComing) await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
+  const stopListening = endAtSignals(instances, key, { ...run, isMovable: lease !== undefined })
+  return await ended.finally(stopListening)
+}
+
+/** The configuration of a process that is a host of its own, by `controller_endpoint`. Throws INVALID_ARGUMENT. */
+function asHost({ controllerEndpoint }: VMSpec, { host, ...configuration }: Configuration): Configuration {
+  if (configuration.tenants.length > 0) throw invalid('--config: tenants: a hypervisor has none')
+  const first = parseEndpoint(controllerEndpoint)
+  if (first === undefined && host === undefined) return configuration
+  if (host === undefined)
+    throw invalid(
+      'VM_SPEC: controller_endpoint: want --config FILE with [host], the name and the certificate of this process',
+    )
+  if (first === undefined) throw invalid('--config: host: want controller_endpoint in VM_SPEC with it')
+  const others = host.controllers.filter((each) => endpointText(each) !== endpointText(first))
+  return { ...configuration, host: { ...host, controllers: [first, ...others] } }
+}
+
+/** What of the machine is this host's own. */
+function backendsOf({ init: { specification } }: HypervisorPlan): AwaitedMachine['backends'] {
+  const all = Object.entries(specification?.backends ?? {})
+  return Object.fromEntries(all.filter(([, { content, file, tap }]) => content ?? file ?? tap))
+}
 
 interface HypervisorPlan {
   readonly init: Pick<EnsureInstanceRequest, 'specification' | 'document'>
@@ -120,10 +184,18 @@ async function planOf(
  * Ends the instance of the run before, whose processes have ended with it. That of the same document stays, so that its machine
  * is the same whatever an expansion of today would make.
  */
-async function endBefore(instances: Instances, { init: { document } }: HypervisorPlan): Promise<void> {
+async function endBefore(
+  instances: Instances,
+  { init: { document } }: Pick<HypervisorPlan, 'init'>,
+  stop: AbortSignal,
+): Promise<void> {
   for (const { properties } of instances.list(CALLER)) {
     const key = properties?.key ?? ''
-    const present = await instances.get(key, CALLER)
+    // Another host may run the machine: then a controller is asked.
+    const present = await instances.get(key, { ...CALLER, signal: stop }).catch((error) => {
+      if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+    })
+    if (present === undefined) continue
     if (document !== undefined && present.configurations?.document === document)
       await instances.changeState({ key, change: Change.KILL, graceMs: 0 }, CALLER)
     else await instances.remove(key, CALLER)
@@ -156,51 +228,4 @@ async function prepare(
   const limits = maxImageBytes === undefined ? {} : { imageBytes: maxImageBytes }
   const { bytes, sha256 } = await prepareRootDisk({ url, disk, stateFile, progress, limits, signal: stop })
   log.info('root disk prepared', { disk, bytes, sha256 })
-}
-
-interface End {
-  readonly reason: string
-}
-
-/** Resolves once the machine has stopped after a change, or the instance is gone. */
-async function endOf(instances: Instances, key: string, after: bigint): Promise<End> {
-  for await (const { changes } of instances.watch({ after, once: false }, CALLER)) {
-    for (const { key: of, kind, state } of changes) {
-      if (of !== key) continue
-      if (kind === 'removed') return { reason: '' }
-      if (state === State.STOPPED || state === State.TERMINATED)
-        return { reason: (await instances.get(key, CALLER)).reason }
-    }
-  }
-  return { reason: '' }
-}
-
-/** What the log says of a guest that has ended by itself. */
-const ENDED_BY_GUEST = 'the guest has shut down'
-
-function reasonOf({ reason }: End): string | undefined {
-  return reason === '' || reason === ENDED_BY_GUEST ? undefined : reason
-}
-
-/** Returns the function that ends the waiting. */
-function endAtSignals(
-  instances: Instances,
-  key: string,
-  { stop, kill, graceMs, log }: HypervisorOptions,
-): () => void {
-  const change = (to: Change, grace: number) => {
-    instances
-      .changeState({ key, change: to, graceMs: grace }, CALLER)
-      .catch((error) => log.warn('machine not stopped', { error: String(error) }))
-  }
-  const onStop = () => change(Change.STOP, graceMs)
-  const onKill = () => change(Change.KILL, 0)
-  stop.addEventListener('abort', onStop, { once: true })
-  kill.addEventListener('abort', onKill, { once: true })
-  if (stop.aborted) onStop()
-  if (kill.aborted) onKill()
-  return () => {
-    stop.removeEventListener('abort', onStop)
-    kill.removeEventListener('abort', onKill)
-  }
 }

@@ -2,7 +2,10 @@ import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { familyOf, parseIp } from '../../../base/ip-address.ts'
 import { LeaseMode, VMSpec, VMSpec_StartMode } from '../../../gen/vm.ts'
+import { checkVmName, quoted } from '../../controller/hypervisor-id.ts'
+import { NAMESPACE } from '../../instance/moving/only-vm.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import { parseEndpoint } from '../../tls/endpoint.ts'
 
 /** Linux takes no longer variable in an environment (MAX_ARG_STRLEN of execve(2)). */
 const MAX_TEXT_BYTES = 131_072
@@ -16,10 +19,7 @@ const FIELDS = {
 }
 const INITIAL_IMAGE = { number: 4, fields: { 1: LengthDelimited } } as const
 
-/**
- * The VMSpec of the environment's VM_SPEC, checked. Throws INVALID_ARGUMENT that names the field, or UNIMPLEMENTED for what is
- * not built yet.
- */
+/** The VMSpec of the environment's VM_SPEC, checked. Throws INVALID_ARGUMENT that names the field. */
 export function readVmSpec(text: string | undefined): VMSpec {
   const spec = decode(bytesOf(text))
   if (spec.name === '') refuse('name: missing, want the key of the machine')
@@ -30,7 +30,7 @@ export function readVmSpec(text: string | undefined): VMSpec {
   }
   checkMode(spec)
   checkLeases(spec)
-  if (spec.controllerEndpoint !== '') notBuilt('controller_endpoint', 'no controller')
+  checkController(spec)
   checkAddresses(spec.address)
   return spec
 }
@@ -70,19 +70,36 @@ function refuseUnknown(path: string, bytes: Uint8Array, known: Readonly<Record<n
 }
 
 function checkMode({ mode, initialImage }: VMSpec): void {
-  if (mode === VMSpec_StartMode.SM_INCOMING_MIGRATION)
-    notBuilt('mode: SM_INCOMING_MIGRATION', 'SM_RUN or SM_PREPARE_IMAGE')
   const isPrepared = mode === VMSpec_StartMode.SM_PREPARE_IMAGE
-  if (mode !== VMSpec_StartMode.SM_RUN && !isPrepared)
-    refuse(`mode: ${nameOf(VMSpec_StartMode, mode)}, want SM_RUN or SM_PREPARE_IMAGE`)
+  if (mode !== VMSpec_StartMode.SM_RUN && mode !== VMSpec_StartMode.SM_INCOMING_MIGRATION && !isPrepared)
+    refuse(`mode: ${nameOf(VMSpec_StartMode, mode)}, want SM_RUN, SM_PREPARE_IMAGE or SM_INCOMING_MIGRATION`)
   if (isPrepared && (initialImage?.url ?? '') === '')
     refuse('initial_image.url: missing, want it with SM_PREPARE_IMAGE')
 }
 
 function checkLeases({ leaseMode }: VMSpec): void {
-  if (leaseMode === LeaseMode.LM_STORAGE_LOCKING) return
-  if (leaseMode === LeaseMode.LM_FULL_LEASES) notBuilt('lease_mode: LM_FULL_LEASES', 'LM_STORAGE_LOCKING')
-  refuse(`lease_mode: ${nameOf(LeaseMode, leaseMode)}, want LM_STORAGE_LOCKING`)
+  if (leaseMode === LeaseMode.LM_STORAGE_LOCKING || leaseMode === LeaseMode.LM_FULL_LEASES) return
+  refuse(`lease_mode: ${nameOf(LeaseMode, leaseMode)}, want LM_STORAGE_LOCKING or LM_FULL_LEASES`)
+}
+
+function checkController(spec: VMSpec): void {
+  const { controllerEndpoint, leaseMode, name, namespace } = spec
+  if (controllerEndpoint === '') {
+    if (isAwaited(spec)) refuse('mode: SM_INCOMING_MIGRATION: want controller_endpoint with it')
+    if (leaseMode === LeaseMode.LM_FULL_LEASES)
+      refuse('lease_mode: LM_FULL_LEASES: want controller_endpoint with it')
+    return
+  }
+  if (parseEndpoint(controllerEndpoint) === undefined)
+    refuse(`controller_endpoint: ${quoted(controllerEndpoint)}, want HOST:PORT, such as 192.0.2.9:7440`)
+  if (isAwaited(spec) && leaseMode === LeaseMode.LM_FULL_LEASES)
+    refuse('lease_mode: LM_FULL_LEASES: its machine does not move, want LM_STORAGE_LOCKING')
+  checkVmName('VM_SPEC: namespace', 'VM_SPEC: name', { name, namespace: namespace || NAMESPACE })
+}
+
+/** Whether the machine comes from another host. */
+export function isAwaited({ mode }: Pick<VMSpec, 'mode'>): boolean {
+  return mode === VMSpec_StartMode.SM_INCOMING_MIGRATION
 }
 
 function checkAddresses(addresses: readonly string[]): void {
@@ -98,10 +115,6 @@ function checkAddresses(addresses: readonly string[]): void {
 
 function nameOf(names: Readonly<Record<string, number>>, value: number): string {
   return Object.entries(names).find(([, number]) => number === value)?.[0] ?? `${value}`
-}
-
-function notBuilt(what: string, wanted: string): never {
-  throw new AgentError('UNIMPLEMENTED', `VM_SPEC: ${what}: not built yet, want ${wanted}`)
 }
 
 function refuse(what: string): never {

@@ -1,0 +1,147 @@
+import { neverAborted } from '../../../base/abort.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  MigrateInstanceRequest,
+  type Moved,
+  State,
+} from '../../../gen/microvm/instance/v1/instance.ts'
+import type { Caller, Instances } from '../../instance/instances.ts'
+import { MovedAway } from '../../instance/moving/moved-away.ts'
+
+export const CALLER: Caller = { tenant: undefined, signal: neverAborted, inStep: () => {} }
+
+export interface MachineEnd {
+  /** Of an end that neither the guest nor a signal has asked for. */
+  readonly reason?: string | undefined
+  /** Where the machine runs now. */
+  readonly moved?: Moved
+}
+
+export interface EndSignals {
+  /** How long a move to another host may take, and then the guest after its power button was pressed. */
+  readonly graceMs: number
+  readonly log: Logger
+  /** Has the machine leave this process: for another host where `isMovable`, else by its power button. */
+  readonly stop: AbortSignal
+  /** Ends the machine at once when it fires. */
+  readonly kill: AbortSignal
+}
+
+/** The number of the last change. */
+export async function lastChange(instances: Instances): Promise<bigint> {
+  let last = 0n
+  for await (const { changes } of instances.watch({ after: 0n, once: true }, CALLER))
+    last = changes.at(-1)?.sequence ?? last
+  return last
+}
+
+/**
+ * Waits until another host hands the machine over. Resolves with the number of that change, or with why no machine comes; with
+ * undefined after `stop`.
+ */
+export async function awaitMachine(
+  instances: Instances,
+  key: string,
+  { after, stop, waitMs }: { readonly after: bigint; readonly stop: AbortSignal; readonly waitMs: number },
+): Promise<bigint | string | undefined> {
+  const signal = AbortSignal.any([stop, AbortSignal.timeout(waitMs)])
+  const handedOver = async (caller: Caller) => {
+    for await (const { changes } of instances.watch({ after, once: false }, caller))
+      for (const { key: of, sequence, state } of changes)
+        if (of === key && state === State.CREATING) return sequence
+    return undefined
+  }
+  try {
+    return await handedOver({ ...CALLER, signal })
+  } catch (error) {
+    if (!signal.aborted) throw error
+    // It may have begun to come.
+    const isAwaiting = await instances.move.giveUpTarget(key, undefined).then(
+      () => true,
+      (failure) => !isCode(failure, 'PERMISSION_DENIED'),
+    )
+    if (!isAwaiting) return await handedOver(CALLER)
+    return stop.aborted ? undefined : `no machine has come within ${waitMs / 1000} s`
+  }
+}
+
+/** What the log says of a guest that has ended by itself. */
+const ENDED_BY_GUEST = 'the guest has shut down'
+
+/** Resolves once the machine has stopped after a change, or the instance is gone; `hasRun`: it did before that change. */
+export async function endOf(
+  instances: Instances,
+  key: string,
+  { after, hasRun }: { readonly after: bigint; readonly hasRun: boolean },
+): Promise<MachineEnd> {
+  let wasRun = hasRun
+  const sinceMs = BigInt(Date.now())
+  for await (const { changes } of instances.watch({ after, once: false }, CALLER))
+    for (const { key: of, kind, state } of changes) {
+      if (of !== key) continue
+      if (kind === 'removed') return await removed(instances, key, { hasRun: wasRun, sinceMs })
+      wasRun ||= state === State.RUNNING
+      if (state !== State.STOPPED && state !== State.TERMINATED) continue
+      const stopped = await instances.get(key, CALLER).catch((error) => {
+        if (!isCode(error, 'NOT_FOUND')) throw error
+      })
+      if (stopped === undefined) return await removed(instances, key, { hasRun: wasRun, sinceMs })
+      return { reason: stopped.reason === ENDED_BY_GUEST ? undefined : stopped.reason || undefined }
+    }
+  return {}
+}
+
+async function removed(
+  instances: Instances,
+  key: string,
+  { hasRun, sinceMs }: { readonly hasRun: boolean; readonly sinceMs: bigint },
+): Promise<MachineEnd> {
+  const error = await instances.get(key, CALLER).catch((failure: unknown) => failure)
+  // An earlier machine with this key may have moved, too.
+  if (error instanceof MovedAway && error.moved.timeMs >= sinceMs) return { moved: error.moved }
+  return hasRun ? {} : { reason: 'the machine has not come: its move has ended' }
+}
+
+/** Returns the function that ends the waiting. */
+export function endAtSignals(
+  instances: Instances,
+  key: string,
+  { graceMs, isMovable, kill, log, stop }: EndSignals & { readonly isMovable: boolean },
+): () => void {
+  const change = async (to: Change, grace: number) => {
+    try {
+      await instances.changeState({ key, change: to, graceMs: grace }, CALLER)
+    } catch (error) {
+      if (!isCode(error, 'NOT_FOUND')) log.warn('machine not stopped', { error: messageOf(error) })
+    }
+  }
+  const moveAway = async () => {
+    const signal = AbortSignal.any([AbortSignal.timeout(graceMs), kill])
+    const request = MigrateInstanceRequest.fromPartial({ key })
+    for await (const { step } of instances.move.migrate(request, { ...CALLER, signal }))
+      if (step !== '') log.info('move', { step })
+  }
+  const onStop = async () => {
+    try {
+      if (isMovable) return await moveAway()
+    } catch (error) {
+      log.warn('machine not moved', { error: messageOf(error) })
+    }
+    await change(Change.STOP, graceMs)
+  }
+  const onKill = () => change(Change.KILL, 0)
+  stop.addEventListener('abort', onStop, { once: true })
+  kill.addEventListener('abort', onKill, { once: true })
+  if (stop.aborted) void onStop()
+  if (kill.aborted) void onKill()
+  return () => {
+    stop.removeEventListener('abort', onStop)
+    kill.removeEventListener('abort', onKill)
+  }
+}
+
+function isCode(error: unknown, code: AgentError['code']): boolean {
+  return error instanceof AgentError && error.code === code
+}

@@ -1,0 +1,166 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { File_Access, InstanceServiceDefinition } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { HypervisorDefinition, LeaseMode, type VMSpec } from '../../../../src/gen/vm.ts'
+import { dialHost } from '../../../../src/host/tls/dial-host.ts'
+import { clientFor } from '../../../../src/rpc/client.ts'
+import { microvm } from '../../../support/microvm/run-microvm.ts'
+import { endChild } from '../../../support/processes.ts'
+import { temporaryFolder } from '../../../support/temporary-folder.ts'
+import { startControllerProcess } from '../../../support/wing/controller/controller-process.ts'
+import { freePorts } from '../../../support/wing/controller/etcd.ts'
+import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
+import { leftovers } from '../../../support/wing/leftovers.ts'
+import { HypervisorHost } from '../../../support/wing/moves/hypervisor-host.ts'
+
+const WAIT_MS = 120_000
+const controllers = await startControllers({ hosts: ['a', 'b'] })
+const { authority } = controllers
+const [controller = { host: '', port: 0 }] = controllers.endpoints
+const NAMESPACE = { namespace: 'prod' }
+
+describe('microvm hypervisor with a controller', () => {
+  let folder: string
+  let a: HypervisorHost
+  let b: HypervisorHost
+
+  beforeEach(() => {
+    folder = temporaryFolder()
+    a = new HypervisorHost(folder, 'a', { authority, controller })
+    b = new HypervisorHost(folder, 'b', { authority, controller })
+  })
+
+  afterEach(async () => {
+    await Promise.all([a.end(), b.end()])
+    await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
+  })
+
+  const dialled = (as: string, host: HypervisorHost) =>
+    dialHost(host.settings.listen, {
+      name: host.id,
+      credentials: credentialsOf(authority, as),
+      signal: neverAborted,
+    })
+
+  it('moves its machine away at SIGTERM, and back by a call, and takes no other', {
+    timeout: 2 * WAIT_MS,
+  }, async () => {
+    const [target, source] = await Promise.all([b.await(NAMESPACE), a.run(NAMESPACE, ['--grace', '100'])])
+    const byController = await dialled('controller', b)
+    const instances = clientFor(InstanceServiceDefinition, byController)
+    const migrationTarget = { source: 'x' }
+    const db = instances.ensureInstance({ properties: { key: 'db', tenant: 'prod' }, migrationTarget })
+    await expect(db).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: 'properties.key: this hypervisor has web only',
+    })
+    const other = instances.ensureInstance({ properties: { key: 'web' }, migrationTarget })
+    await expect(other).rejects.toThrow('properties.tenant: this hypervisor has web of namespace prod only')
+    byController.close()
+    const byHost = await dialled('a', b)
+    const us = { vmName: 'db', namespace: 'prod', podName: 'a/db', runId: 1n }
+    const start = clientFor(HypervisorDefinition, byHost).startMigration({ us })
+    await expect(start).rejects.toThrow('instance db: not found')
+    byHost.close()
+    const running = await dialled('controller', a)
+    const taken = clientFor(InstanceServiceDefinition, running).ensureInstance({
+      properties: { key: 'web', tenant: 'prod' },
+      migrationTarget,
+    })
+    await expect(taken).rejects.toThrow('migration_target: this hypervisor awaits no machine')
+    running.close()
+
+    const before = await a.machines.told()
+    source.process.kill('SIGTERM')
+    expect(await source.ended, source.log()).toBe(0)
+    expect(source.log()).toMatch(/"machine moved".*"host":"b"/)
+    await b.machines.counted('web', 5)
+    // The console goes on where it was: nothing is lost or told twice.
+    expect((await b.machines.told()).end).toBeGreaterThan(before.end)
+
+    const back = await a.await(NAMESPACE, ['--grace', '100'])
+    const moved = await microvm(['migrate', 'web', '--to', 'a', '--socket', b.socket])
+    expect(moved, target.log()).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^web: runs on a /),
+    })
+    expect(await target.ended).toBe(0)
+    expect(target.log()).toMatch(/"machine moved".*"host":"a"/)
+    await a.machines.counted('web', 5)
+
+    // The second signal does not wait for a host.
+    back.process.kill('SIGTERM')
+    await back.until('the machine is on its way to another host')
+    back.process.kill('SIGTERM')
+    expect(await back.ended).toBe(0)
+  })
+
+  it('presses the power button when no host takes its machine', { timeout: WAIT_MS }, async () => {
+    const hypervisor = await a.run({ namespace: 'alone' }, ['--grace', '1'])
+    hypervisor.process.kill('SIGTERM')
+    expect(await hypervisor.ended).toBe(0)
+    expect(hypervisor.log()).toMatch(/"machine not moved".*no live migration: no host that fits/)
+    expect(hypervisor.log()).toContain('the machine is being stopped')
+  })
+
+  it('ends when no machine comes in time', async () => {
+    const hypervisor = a.start({ mode: 3 }, ['--wait', '1'])
+    expect(await hypervisor.ended).toBe(1)
+    expect(hypervisor.log()).toContain('microvm: hypervisor: no machine has come within 1 s')
+  })
+
+  it('ends at once when the controller says that another host runs its machine', {
+    timeout: WAIT_MS,
+  }, async () => {
+    const hypervisor = await a.run({ namespace: 'ended' })
+    const client = controllers.clientOf('b')
+    const { authoritative: them } = await client.service.getVm({ namespace: 'ended', name: 'web' })
+    expect(them?.podName).toBe('a/web')
+    const second = await b.start({ namespace: 'ended' }).ended
+    expect(second).toBe(125)
+    await client.vms.migrationSwitchover({ us: { ...them, podName: 'b/web' }, them })
+    expect(await hypervisor.ended).toBe(1)
+    expect(hypervisor.log()).toContain('microvm: hypervisor: terminated by the controller')
+  })
+
+  it('ends with its lease when no controller answers', { timeout: WAIT_MS }, async () => {
+    const [port = 0, metrics = 0] = await freePorts(2)
+    const at = { host: '127.0.0.1', port }
+    const only = await startControllerProcess({
+      ...{ authority, etcd: controllers.etcd.endpoints, listen: at },
+      metrics: { host: '127.0.0.1', port: metrics },
+    })
+    const leased = new HypervisorHost(folder, 'a', { authority, controller: at })
+    const spec = { namespace: 'leased', leaseMode: LeaseMode.LM_FULL_LEASES }
+    const root = join(folder, 'images', 'root')
+    const backends = { 'root-file': { file: { path: root, access: File_Access.READ_ONLY } } }
+    const hypervisor = await leased.run(spec, [], { backends })
+    await endChild(only)
+    const sinceMs = performance.now()
+    expect(await hypervisor.ended).toBe(1)
+    // The lease of 15 s was renewed up to 5 s before.
+    expect(performance.now() - sinceMs).toBeLessThan(16_000)
+    expect(hypervisor.log()).toContain('microvm: hypervisor: the lease has ended')
+    await leased.end()
+  })
+
+  it('names what is wrong with its configuration, and makes nothing', async () => {
+    const refused = async (text: string, change: Partial<VMSpec> = {}) => {
+      const config = join(folder, 'wrong.toml')
+      writeFileSync(config, text)
+      const hypervisor = a.start(change, ['--config', config])
+      expect(await hypervisor.ended).toBe(2)
+      return hypervisor.log()
+    }
+    const own = readFileSync(join(folder, 'a.toml'), 'utf8')
+    expect(await refused(`${own}[tenants.x]\nuid = 7\n`)).toContain(
+      '--config: tenants: a hypervisor has none',
+    )
+    expect(await refused(own, { controllerEndpoint: '' })).toContain(
+      '--config: host: want controller_endpoint',
+    )
+    expect(await refused(own.replace('"a"', '"A"'))).toContain('wrong.toml: host.id: "A", want 1 to 63')
+  })
+})
