@@ -1,6 +1,7 @@
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
+import { errnoOf } from '../../src/base/errors.ts'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
 
 export interface ProcessState {
@@ -37,4 +38,15 @@ export async function endChild(child: ChildProcess, signal: NodeJS.Signals = 'SI
   const ended = once(child, 'exit')
   child.kill(signal)
   await ended
+}
+
+/** Sends a signal to those processes that are there. */
+export function signalThose(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal)
+    } catch (error) {
+      if (errnoOf(error) !== 'ESRCH') throw error
+    }
+  }
 }

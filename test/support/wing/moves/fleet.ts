@@ -1,7 +1,6 @@
 import { type ChildProcess, execFileSync } from 'node:child_process'
 import { createWriteStream, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { errnoOf } from '../../../../src/base/errors.ts'
 import { projectRoot } from '../../../../src/build/project.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -13,7 +12,7 @@ import {
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { endpointText } from '../../../../src/host/tls/endpoint.ts'
 import { daemonClient } from '../../host-wing/running-daemon.ts'
-import { endChild } from '../../processes.ts'
+import { endChild, signalThose } from '../../processes.ts'
 import { temporaryFolder } from '../../temporary-folder.ts'
 import { startControllerProcess } from '../controller/controller-process.ts'
 import { type Etcd, startEtcd } from '../controller/etcd.ts'
@@ -115,17 +114,6 @@ export class Fleet {
     return controller
   }
 
-  /** Kills the holder of the machine on a host, if there is one, and with it the machine. */
-  killHolder(host: HostId): void {
-    for (const pid of this.pidsOf('holder', host)) {
-      try {
-        process.kill(pid, 'SIGKILL')
-      } catch (error) {
-        if (errnoOf(error) !== 'ESRCH') throw error
-      }
-    }
-  }
-
   pidsOf(what: 'qemu' | 'holder', host: HostId): readonly number[] {
     return this.#machines[host].pidsOf(what, KEY)
   }
@@ -221,7 +209,7 @@ export class Fleet {
   async kill(): Promise<void> {
     const children = [...this.#daemons.values(), ...this.#controllers.values()]
     await Promise.all(children.map((child) => endChild(child, 'SIGKILL')))
-    for (const host of HOSTS) this.killHolder(host)
+    for (const host of HOSTS) signalThose(this.pidsOf('holder', host), 'SIGKILL')
     await this.etcd.end()
     this.network.end()
   }

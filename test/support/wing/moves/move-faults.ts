@@ -1,7 +1,7 @@
 import type { ChildProcess } from 'node:child_process'
 
 import type { Random } from '../../kills/random.ts'
-import { endChild } from '../../processes.ts'
+import { endChild, signalThose } from '../../processes.ts'
 import type { Fleet, HostId } from './fleet.ts'
 import type { Disturbance, Place } from './test-network.ts'
 
@@ -21,7 +21,11 @@ export const STEPS = [
 ] as const
 export type MoveStep = (typeof STEPS)[number]
 
-const PROCESSES = ['source', 'target', 'controller', 'controllers', 'member', 'quorum'] as const
+/** `member` is one of etcd, and `quorum` two. The machine ends with its holder. */
+const PROCESSES = [
+  ...(['source', 'target', 'controller', 'controllers', 'member', 'quorum'] as const),
+  ...(['source holder', 'target holder'] as const),
+] as const
 type Processes = (typeof PROCESSES)[number]
 
 /** What is between two places, or between one and all others. */
@@ -31,7 +35,6 @@ type Wire = (typeof WIRES)[number]
 export type FaultKind =
   | { readonly kind: 'none' }
   | { readonly kind: 'kill' | 'stop'; readonly who: Processes }
-  | { readonly kind: 'kill-holder'; readonly of: 'source' | 'target' }
   | { readonly kind: Disturbance; readonly wire: Wire }
 
 /** A fault of a move: `delayMs` after a step has begun, and healed after `lastMs`. */
@@ -39,8 +42,7 @@ export type Fault = FaultKind & { readonly step: MoveStep; readonly delayMs: num
 
 export function nameOf(fault: FaultKind): string {
   if (fault.kind === 'none') return 'none'
-  const of = 'who' in fault ? fault.who : 'of' in fault ? fault.of : fault.wire
-  return `${fault.kind} ${of}`
+  return `${fault.kind} ${'who' in fault ? fault.who : fault.wire}`
 }
 
 export function textOf(fault: Fault): string {
@@ -48,14 +50,13 @@ export function textOf(fault: Fault): string {
   return `${nameOf(fault)} ${fault.delayMs} ms after ${fault.step}, for ${fault.lastMs} ms`
 }
 
-/** One move in eight has no fault. */
+/** One move in seven has no fault. */
 export function chooseFault(random: Random): Fault {
   const one = <Each>(all: readonly [Each, ...Each[]]): Each =>
     all[Math.floor(random() * all.length)] ?? all[0]
   const kinds: readonly [FaultKind, ...FaultKind[]] = [
     { kind: 'none' },
     ...(['kill', 'kill', 'stop', 'stop'] as const).map((kind) => ({ kind, who: one(PROCESSES) })),
-    { kind: 'kill-holder', of: one(['source', 'target'] as const) },
     ...(['drop', one(['drop', 'reset', 'slow'] as const)] as const).map((kind) => ({
       kind,
       wire: one(WIRES),
@@ -87,9 +88,6 @@ export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<() =
         for (const part of parts) await part.signal('SIGCONT')
       }
     }
-    case 'kill-holder':
-      fleet.killHolder(way[fault.of])
-      return async () => {}
     case 'drop':
     case 'reset':
     case 'slow': {
@@ -128,6 +126,10 @@ function partsOf(fleet: Fleet, who: Processes, way: Way): readonly Part[] {
       return fleet.etcd.members.slice(0, 1)
     case 'quorum':
       return fleet.etcd.members.slice(0, 2)
+    case 'source holder':
+      return [holderPart(fleet, way.source)]
+    case 'target holder':
+      return [holderPart(fleet, way.target)]
     default:
       return who satisfies never
   }
@@ -141,6 +143,12 @@ function part(child: ChildProcess, start: () => Promise<void>): Part {
       else child.kill(name)
     },
   }
+}
+
+/** There may be none yet, or no more. */
+function holderPart(fleet: Fleet, host: HostId): Part {
+  const pids = fleet.pidsOf('holder', host)
+  return { start: async () => {}, signal: async (name) => signalThose(pids, name) }
 }
 
 function endsOf(wire: Wire, { source, target }: Way): readonly [Place, readonly Place[]] {
