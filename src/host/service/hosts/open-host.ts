@@ -68,9 +68,11 @@ export function openHost(options: {
       const describe = async () => {
         const { cpu, qemu } = await facts()
         const qemuVersion = qemu.replace(/^QEMU /, '')
+        // A hypervisor takes its machine again whatever an earlier one has moved away.
+        const isDraining = only === undefined && (await draining.get())
         const onlyVm = only === undefined ? '' : `${only.namespace}/${only.name}`
         const own = { id, endpoint: among.endpoint, qemuVersion, cpu, networks: [...networks] }
-        return { ...own, onlyVm, cpuModels: [], sharedFolders: [], draining: await draining.get() }
+        return { ...own, onlyVm, cpuModels: [], sharedFolders: [], draining: isDraining }
       }
       const changed = () => draining.changed()
       void registerHost(client, { describe, changed, log, signal: closing.signal })

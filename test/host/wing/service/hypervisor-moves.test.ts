@@ -44,7 +44,7 @@ describe('microvm hypervisor with a controller', () => {
       signal: neverAborted,
     })
 
-  it('moves its machine away at SIGTERM, and back by a call, and takes no other', {
+  it('moves its machine away at SIGTERM and by calls, and takes no other', {
     timeout: 2 * WAIT_MS,
   }, async () => {
     const [target, source] = await Promise.all([b.await(NAMESPACE), a.run(NAMESPACE, ['--grace', '100'])])
@@ -80,9 +80,9 @@ describe('microvm hypervisor with a controller', () => {
     // The console goes on where it was: nothing is lost or told twice.
     expect((await b.machines.told()).end).toBeGreaterThan(before.end)
 
-    const back = await a.await(NAMESPACE, ['--grace', '100'])
-    const moved = await microvm(['migrate', 'web', '--to', 'a', '--socket', b.socket])
-    expect(moved, target.log()).toMatchObject({
+    const back = await a.await(NAMESPACE)
+    const drained = await microvm(['drain', '--socket', b.socket])
+    expect(drained, target.log()).toMatchObject({
       status: 0,
       stdout: expect.stringMatching(/^web: runs on a /),
     })
@@ -90,11 +90,18 @@ describe('microvm hypervisor with a controller', () => {
     expect(target.log()).toMatch(/"machine moved".*"host":"a"/)
     await a.machines.counted('web', 5)
 
-    // The second signal does not wait for a host.
-    back.process.kill('SIGTERM')
-    await back.until('the machine is on its way to another host')
-    back.process.kill('SIGTERM')
+    // The next process of a host takes its machine again.
+    const last = await b.await(NAMESPACE, ['--grace', '100'])
+    const moved = await microvm(['migrate', 'web', '--to', 'b', '--socket', a.socket])
+    expect(moved, back.log()).toMatchObject({ status: 0, stdout: expect.stringMatching(/^web: runs on b /) })
     expect(await back.ended).toBe(0)
+    await b.machines.counted('web', 5)
+
+    // The second signal does not wait for a host.
+    last.process.kill('SIGTERM')
+    await last.until('the machine is on its way to another host')
+    last.process.kill('SIGTERM')
+    expect(await last.ended).toBe(0)
   })
 
   it('presses the power button when no host takes its machine', { timeout: WAIT_MS }, async () => {
@@ -109,6 +116,19 @@ describe('microvm hypervisor with a controller', () => {
     const hypervisor = a.start({ mode: 3 }, ['--wait', '1'])
     expect(await hypervisor.ended).toBe(1)
     expect(hypervisor.log()).toContain('microvm: hypervisor: no machine has come within 1 s')
+  })
+
+  it('ends when its machine does not arrive, and the next process of the source boots it', {
+    timeout: WAIT_MS,
+  }, async () => {
+    const spec = { namespace: 'lost' }
+    const [target, source] = await Promise.all([b.await(spec), a.run(spec, ['--grace', '100'])])
+    source.process.kill('SIGTERM')
+    await target.until('a machine of a/web is on its way here')
+    source.process.kill('SIGKILL')
+    expect(await target.ended).toBe(1)
+    expect(target.log()).toMatch(/\nmicrovm: hypervisor: .+\n$/)
+    await a.run(spec)
   })
 
   it('ends at once when the controller says that another host runs its machine', {
