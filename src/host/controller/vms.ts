@@ -25,12 +25,14 @@ import {
   isSameVm,
 } from './hypervisor-id.ts'
 import type { EtcdClient } from './store/etcd-client.ts'
-import { leaseKey, remove, type VmName } from './store/keys.ts'
+import { leaseKey, put, remove, runKey, type VmName } from './store/keys.ts'
 import type { VmChange, VmRecords } from './store/vm-records.ts'
 
 /** How long it is remembered that a VM was removed, for hypervisors of it that are cut off. */
 const REMOVED_SECONDS = 7 * 24 * 3600
 const MOST_PAGE = 100
+/** That one host runs. Each may have a record of 64 KiB. */
+export const MOST_OF_HOST = 2048n
 
 /** Who runs which VM. Each change is one transaction. */
 export class Vms {
@@ -54,11 +56,12 @@ export class Vms {
     const settings = checkSettings(request.settings)
     checkVolumes(request.volumes)
     const given = { us, settings, volumes: request.volumes }
+    await this.#checkRoom(hostOf(us), nameOf(us))
     let kind = 'unchanged'
     const vm = await this.#records.change(
       nameOf(us),
-      (current) => {
-        const change = ensured(current, given)
+      (current, revision) => {
+        const change = ensured(current, given, revision)
         kind =
           change === undefined ? 'unchanged' : current === undefined || current.removed ? 'made' : 'changed'
         if (change !== undefined) checkSize(change.vm)
@@ -112,7 +115,11 @@ export class Vms {
           removed: true,
           ...(authoritative && { authoritative }),
         })
-        return { vm: removed, operations: [remove(leaseKey(name))], etcdLease }
+        return {
+          vm: removed,
+          operations: [remove(leaseKey(name)), remove(runKey(hostOf(us), name))],
+          etcdLease,
+        }
       },
       signal,
     )
@@ -147,6 +154,15 @@ export class Vms {
         ),
     )
     if (vm !== undefined) this.#logChange('switchover', vm, { from: hypervisorText(them) })
+  }
+
+  /** Throws RESOURCE_EXHAUSTED when the host runs as many VMs as it may, and this is another one. */
+  async #checkRoom(host: string, name: VmName): Promise<void> {
+    if ((await this.#records.countOf(host)) < MOST_OF_HOST) return
+    const stored = await this.#records.read(name)
+    const { authoritative, removed } = stored?.vm ?? { removed: true }
+    if (!removed && authoritative !== undefined && hostOf(authoritative) === host) return
+    throw new AgentError('RESOURCE_EXHAUSTED', `host ${host}: runs ${MOST_OF_HOST} VMs, want no more`)
   }
 
   #logChange(
@@ -184,31 +200,44 @@ function precondition(message: string): AgentError {
   return new AgentError('FAILED_PRECONDITION', message)
 }
 
+const NOTHING = new Uint8Array(0)
+
 interface Given {
   readonly us: HypervisorID
   readonly settings: VmSettings
   readonly volumes: VolumePlace[]
 }
 
-function ensured(current: Vm | undefined, { us, settings, volumes }: Given): VmChange | undefined {
+/** A record that is gone leaves nothing to count on from: etcd's revision is greater than any generation that there was. */
+function ensured(
+  current: Vm | undefined,
+  { us, settings, volumes }: Given,
+  revision: bigint,
+): VmChange | undefined {
   const name = nameOf(us)
-  const begun = { ...name, authoritative: us, settings, volumes, target: undefined, removed: false }
+  const begun = { ...name, authoritative: us, settings, target: undefined, removed: false }
+  const at = (generation: bigint) => ({ generation, volumes: ofEpoch(volumes, generation) })
   if (current === undefined || current.removed) {
     return {
-      vm: { ...begun, generation: (current?.generation ?? 0n) + 1n },
-      operations: [remove(leaseKey(name))],
+      vm: { ...begun, ...at(revision + 1n) },
+      operations: [remove(leaseKey(name)), put(runKey(hostOf(us), name), NOTHING)],
     }
   }
   const { authoritative } = current
   if (authoritative !== undefined && isSamePod(authoritative, us) && us.runId > authoritative.runId) {
     checkSameLeases(current, settings)
-    return { vm: { ...begun, generation: current.generation + 1n }, operations: [remove(leaseKey(name))] }
+    return { vm: { ...begun, ...at(current.generation + 1n) }, operations: [remove(leaseKey(name))] }
   }
   checkAuthoritative(current, us)
   checkSameLeases(current, settings)
-  const vm = { ...current, settings, volumes }
+  const vm = { ...current, settings, ...at(current.generation) }
   const isSame = Buffer.from(Vm.encode(vm).finish()).equals(Vm.encode(current).finish())
   return isSame ? undefined : { vm }
+}
+
+/** Writers of an earlier epoch are fenced off. */
+function ofEpoch(volumes: readonly VolumePlace[], epoch: bigint): VolumePlace[] {
+  return volumes.map((volume) => ({ ...volume, epoch }))
 }
 
 /** A lease that was granted is as long as it was. */
@@ -231,18 +260,23 @@ function switched(
   }: { readonly us: HypervisorID; readonly them: HypervisorID; readonly volumes: VolumePlace[] },
 ): VmChange {
   const { target, generation, settings } = current
+  const isHere = hostOf(us) === hostOf(them)
   // The source has stopped the VM before its target asks; a run of the same host has the same holder.
-  const isAgreed =
-    hostOf(us) === hostOf(them) || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
+  const isAgreed = isHere || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
   const vm = {
     ...current,
     authoritative: us,
     generation: generation + 1n,
     target: undefined,
-    volumes: volumes.length === 0 ? current.volumes : volumes,
+    volumes: ofEpoch(volumes.length === 0 ? current.volumes : volumes, generation + 1n),
   }
-  if (settings?.leaseMode !== LeaseMode.LM_FULL_LEASES) return { vm }
-  return isAgreed ? { vm, operations: [remove(leaseKey(current))] } : { vm, wantsNoLease: true }
+  const operations = isHere
+    ? []
+    : [remove(runKey(hostOf(them), current)), put(runKey(hostOf(us), current), NOTHING)]
+  if (settings?.leaseMode !== LeaseMode.LM_FULL_LEASES) return { vm, operations }
+  return isAgreed
+    ? { vm, operations: [remove(leaseKey(current)), ...operations] }
+    : { vm, operations, wantsNoLease: true }
 }
 
 function withoutSpecification({ settings }: Vm): VmSettings | undefined {

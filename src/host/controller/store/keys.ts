@@ -13,6 +13,9 @@ export const HOSTS = 'hosts/'
 /** Of the leases: `leases/NAMESPACE/NAME`. */
 const LEASES = 'leases/'
 
+/** Of the VMs that a host runs: `runs/HOST/NAMESPACE/NAME`, without a value. */
+const RUNS = 'runs/'
+
 /** A namespace has no "/", and neither has a name. */
 export interface VmName {
   readonly namespace: string
@@ -25,6 +28,15 @@ export function vmKey({ namespace, name }: VmName): Buffer {
 
 export function leaseKey({ namespace, name }: VmName): Buffer {
   return Buffer.from(`${LEASES}${namespace}/${name}`)
+}
+
+/** Has a "/" at its end, so that no host has the VMs of one with a longer id. */
+export function runsOf(host: string): string {
+  return `${RUNS}${host}/`
+}
+
+export function runKey(host: string, { namespace, name }: VmName): Buffer {
+  return Buffer.from(`${runsOf(host)}${namespace}/${name}`)
 }
 
 export function hostKey(id: string): Buffer {

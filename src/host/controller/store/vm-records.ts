@@ -3,7 +3,7 @@ import type { KeyValue } from '../../../gen/etcd/kv.ts'
 import type { RequestOp } from '../../../gen/etcd/rpc.ts'
 import { LeaseRecord, Vm } from '../../../gen/microvm/controller/v1/controller.ts'
 import type { EtcdClient } from './etcd-client.ts'
-import { endOfPrefix, get, leaseKey, put, unchanged, VMS, type VmName, vmKey } from './keys.ts'
+import { endOfPrefix, get, leaseKey, put, runsOf, unchanged, VMS, type VmName, vmKey } from './keys.ts'
 
 export interface StoredVm {
   readonly vm: Vm
@@ -84,15 +84,22 @@ export class VmRecords {
     }
   }
 
+  /** How many VMs the host runs. */
+  async countOf(host: string): Promise<bigint> {
+    const prefix = runsOf(host)
+    const range = { key: Buffer.from(prefix), rangeEnd: endOfPrefix(prefix), limit: 1n }
+    return (await this.#etcd.range(range)).count
+  }
+
   /**
-   * Changes a VM in one transaction. `edit` makes the new record of the present one, throws to refuse, or returns undefined when
-   * nothing is to be changed; it is called again when another has changed the VM meanwhile. Throws what `leaseRemains` returns when
+   * Changes a VM in one transaction. `edit` makes the new record of the present one and of etcd's revision, which only grows, throws to
+   * refuse, or returns undefined when nothing is to be changed; it is called again when another has changed the VM meanwhile. Throws what `leaseRemains` returns when
    * the change wants the lease to have ended, and it has not. Nothing is changed any more once `signal` fires, of which the caller
    * may have been told before.
    */
   async change(
     name: VmName,
-    edit: (current: Vm | undefined) => VmChange | undefined,
+    edit: (current: Vm | undefined, revision: bigint) => VmChange | undefined,
     signal: AbortSignal,
     leaseRemains?: () => AgentError,
   ): Promise<Vm | undefined> {
@@ -100,11 +107,11 @@ export class VmRecords {
     // What this call may have written, although the answer was lost.
     let unanswered: Uint8Array | undefined
     for (let tries = 0; tries < MOST_TRIES; tries++) {
-      const { kvs } = await this.#etcd.range({ key })
+      const { header, kvs } = await this.#etcd.range({ key })
       const [current] = kvs
       if (current !== undefined && unanswered !== undefined && Buffer.from(unanswered).equals(current.value))
         return Vm.decode(current.value)
-      const change = edit(current && Vm.decode(current.value))
+      const change = edit(current && Vm.decode(current.value), header?.revision ?? 0n)
       if (change === undefined) return current && Vm.decode(current.value)
       const value = Vm.encode(change.vm).finish()
       const transaction = {

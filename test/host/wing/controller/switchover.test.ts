@@ -1,20 +1,28 @@
-import { describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
 import { LeaseMode } from '../../../../src/gen/vm.ts'
+import { EtcdClient } from '../../../../src/host/controller/store/etcd-client.ts'
+import { put, remove, runKey, vmKey } from '../../../../src/host/controller/store/keys.ts'
+import { MOST_OF_HOST } from '../../../../src/host/controller/vms.ts'
 import { startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
 
 const test = await startControllers({ controllers: 2 })
 // Each side has a controller of its own.
 const [a, b] = [test.clientOf('a', 0), test.clientOf('b', 1)]
+const etcd = new EtcdClient(test.etcd)
+afterAll(() => etcd.close())
 const get = (name: string) => a.service.getVm({ namespace: 'default', name })
 
 describe('MigrationSwitchover', () => {
   it('moves a VM and its volumes to the hypervisor that asks', async () => {
     const [them, us] = [hypervisor('a'), hypervisor('b')]
-    const volumes = (host: string) => [{ key: 'root', host, path: `/srv/${host}/root`, epoch: 1n }]
-    await a.service.ensureVm({ ...storageLocking(them), volumes: volumes('a') })
+    const volumes = (host: string, epoch = 0n) => [{ key: 'root', host, path: `/srv/${host}/root`, epoch }]
+    const first = await a.service.ensureVm({ ...storageLocking(them), volumes: volumes('a') })
+    expect(first.volumes).toEqual(volumes('a', first.generation))
     await b.vms.migrationSwitchover({ us, them, volumes: volumes('b') })
-    expect(await get('web')).toMatchObject({ authoritative: us, generation: 2n, volumes: volumes('b') })
+    const generation = first.generation + 1n
+    const moved = { authoritative: us, generation, volumes: volumes('b', generation) }
+    expect(await get('web')).toMatchObject(moved)
     const fields = { kind: 'switchover', hypervisor: 'b/i-web (run 1)', from: 'a/i-web (run 1)' }
     expect(test.lines).toContainEqual({ message: 'vm', fields: expect.objectContaining(fields) })
   })
@@ -33,11 +41,11 @@ describe('MigrationSwitchover', () => {
 
   it('answers a second time as the first has, without a second change', async () => {
     const [them, us] = [hypervisor('a', 1n, 'twice'), hypervisor('b', 1n, 'twice')]
-    await a.service.ensureVm(storageLocking(them))
+    const { generation } = await a.service.ensureVm(storageLocking(them))
     await b.vms.migrationSwitchover({ us, them })
     // The client finds that `us` runs the VM already: the answer of the first call may have been lost.
     await b.vms.migrationSwitchover({ us, them })
-    expect(await get('twice')).toMatchObject({ authoritative: us, generation: 2n })
+    expect(await get('twice')).toMatchObject({ authoritative: us, generation: generation + 1n })
   })
 
   it('lets one of both sides win that ask at once', async () => {
@@ -48,13 +56,13 @@ describe('MigrationSwitchover', () => {
         hypervisor('a', 2n, name),
         hypervisor('b', 1n, name),
       ]
-      await a.service.ensureVm(storageLocking(source))
+      const before = await a.service.ensureVm(storageLocking(source))
       const outcomes = await Promise.allSettled([
         a.vms.migrationSwitchover({ us: retaken, them: source }),
         b.vms.migrationSwitchover({ us: target, them: source }),
       ])
       const { authoritative, generation } = await get(name)
-      expect(generation).toBe(2n)
+      expect(generation).toBe(before.generation + 1n)
       expect(outcomes.map(({ status }) => status)).toEqual(
         authoritative?.podName === `a/i-race${round}` ? ['fulfilled', 'rejected'] : ['rejected', 'fulfilled'],
       )
@@ -93,14 +101,15 @@ describe('ControllerService', () => {
       hypervisor('a', 2n, 'mine'),
       hypervisor('b', 9n, 'mine'),
     ]
-    expect(await a.service.ensureVm(storageLocking(us))).toMatchObject({ authoritative: us, generation: 1n })
-    expect(await a.service.ensureVm(storageLocking(us))).toMatchObject({ generation: 1n })
+    const first = await a.service.ensureVm(storageLocking(us))
+    expect(first).toMatchObject({ authoritative: us })
+    expect(await a.service.ensureVm(storageLocking(us))).toEqual(first)
     await expect(b.service.ensureVm(storageLocking(other))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
     })
     expect(await a.service.ensureVm(storageLocking(later))).toMatchObject({
       authoritative: later,
-      generation: 2n,
+      generation: first.generation + 1n,
     })
     await expect(a.service.ensureVm(storageLocking(us))).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
@@ -109,7 +118,7 @@ describe('ControllerService', () => {
 
   it('removes a VM for its hypervisor alone, and counts on when it is made anew', async () => {
     const [us, other] = [hypervisor('a', 1n, 'gone'), hypervisor('b', 1n, 'gone')]
-    await a.service.ensureVm(storageLocking(us))
+    const { generation } = await a.service.ensureVm(storageLocking(us))
     await expect(b.service.removeVm({ us: other })).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     await a.service.removeVm({ us })
     await a.service.removeVm({ us })
@@ -117,7 +126,38 @@ describe('ControllerService', () => {
       code: 'NOT_FOUND',
       message: 'vm default/gone: not there',
     })
-    expect(await b.service.ensureVm(storageLocking(other))).toMatchObject({ generation: 2n })
+    const again = await b.service.ensureVm(storageLocking(other))
+    expect(again.generation).toBeGreaterThan(generation)
+  })
+
+  it('counts on also when etcd has forgotten the VM', async () => {
+    const us = hypervisor('a', 1n, 'forgotten')
+    let generation = 0n
+    for (let run = 1n; run <= 3n; run++)
+      generation = (await a.service.ensureVm(storageLocking({ ...us, runId: run }))).generation
+    await a.service.removeVm({ us: { ...us, runId: 3n } })
+    // As the end of the lease of a record that was removed does.
+    await etcd.txn({ success: [remove(vmKey({ namespace: 'default', name: 'forgotten' }))] })
+    expect((await a.service.ensureVm(storageLocking(us))).generation).toBeGreaterThan(generation)
+  })
+
+  it('bounds the VMs of a host', async () => {
+    const full = test.clientOf('c', 0)
+    const first = hypervisor('c', 1n, 'first')
+    await full.service.ensureVm(storageLocking(first))
+    const others = Array.from({ length: Number(MOST_OF_HOST) - 1 }, (_, index) => `${index}`)
+    for (let from = 0; from < others.length; from += 100)
+      await etcd.txn({
+        success: others
+          .slice(from, from + 100)
+          .map((name) => put(runKey('c', { namespace: 'default', name }), new Uint8Array(0))),
+      })
+    await expect(full.service.ensureVm(storageLocking(hypervisor('c', 1n, 'another')))).rejects.toMatchObject(
+      { code: 'RESOURCE_EXHAUSTED', message: `host c: runs ${MOST_OF_HOST} VMs, want no more` },
+    )
+    await full.service.ensureVm(storageLocking({ ...first, runId: 2n }))
+    await full.service.removeVm({ us: { ...first, runId: 2n } })
+    await full.service.ensureVm(storageLocking(hypervisor('c', 1n, 'another')))
   })
 
   it('lists VMs in pages, without their specifications', async () => {
