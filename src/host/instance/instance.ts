@@ -30,6 +30,8 @@ export interface InstanceHooks {
   readonly onMachine: (instance: MachineInstance, machine: Machine) => void
   /** Called once the machine has ended, and its instance stays. */
   readonly onStopped: () => void
+  /** What the registry has of the instance from its removal on. */
+  readonly removalOf: (instance: MachineInstance) => ReturnType<typeof streamRows>
   /** Called once the instance has been removed, or could not be made. */
   readonly onForgotten: () => void
   readonly onQmpError: () => void
@@ -389,7 +391,7 @@ export class MachineInstance {
     const undone = await undoSteps(this.context, steps)
     const left = steps.length - undone.length
     if (left > 0) throw new AgentError('INTERNAL', `instance ${this.key}: ${left} steps could not be undone`)
-    await recorded.forget(streamRows(recorded.steps))
+    await recorded.forget([...streamRows(recorded.steps), ...this.#hooks.removalOf(this)])
     this.#forgotten()
   }
 

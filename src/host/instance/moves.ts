@@ -149,7 +149,7 @@ export interface Moves {
   /** Tells the guest of a resumed machine of its restore, unless it is ready. A clone that fails is removed. To be called in a change. */
   repair(instance: MachineInstance): Promise<void>
   /** Finishes or undoes what an earlier daemon has begun. Returns whether the instance is gone. To be called in a change. */
-  settle(instance: MachineInstance): Promise<boolean>
+  settle(instance: MachineInstance, signal?: AbortSignal): Promise<boolean>
   /** Of one tenant, or of all. */
   list(tenant: string | undefined): Promise<readonly SavedMachine[]>
   remove(name: string, tenant: string): Promise<void>

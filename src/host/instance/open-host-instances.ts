@@ -110,7 +110,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
       defaults: options.defaults,
     }),
     cpus: cpuShares(options.catalogue),
-    leases: options.leases && leasesOf(options.leases, options.log),
+    leases: options.leases && leasesOf({ ...options.leases, registry: options.registry }, options.log),
     isKept: true,
     isWalled: true,
     moves: options.openMoves?.({
@@ -148,7 +148,7 @@ export async function openRunInstances(options: HostInstancesOptions): Promise<I
   })
 }
 
-function leasesOf(host: NonNullable<HostInstancesOptions['leases']>, log: Logger): HostLeases {
+function leasesOf(host: Omit<LeaseHost, 'clock' | 'filters' | 'log'>, log: Logger): HostLeases {
   const clock = linuxClock(loadNative(findAgentFolder(import.meta.filename)))
   return openLeases({ ...host, clock, filters: nftFilters(), log })
 }

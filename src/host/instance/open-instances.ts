@@ -192,12 +192,11 @@ class HostInstances implements Instances {
       },
       checkStart: (starting, prepared) =>
         this.#checkQuota({ ...starting.record, ...prepared, state: starting.record.current }, starting),
-      beginRun: leases.begin,
+      ...{ beginRun: leases.begin, removalOf: leases.removalOf, all: () => this.#instances.values() },
       onRecorded: (starting) => {
         this.#starting.delete(starting)
         this.#cpus.recorded(starting)
       },
-      all: () => this.#instances.values(),
       plugParts: { chooseCid: (cid) => this.#chooseCid(cid), machines, moves, starting: this.#starting },
     }
     const instance = new MachineInstance({ ...shared, log, recorded, plan, folder, hooks })
@@ -355,6 +354,7 @@ class HostInstances implements Instances {
   }
 
   async close(): Promise<void> {
+    this.#parts.leases?.close()
     for (const instance of this.#instances.values()) instance.close()
   }
 

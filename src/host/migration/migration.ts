@@ -123,7 +123,7 @@ export function openMigration(
         if (content.macs === undefined) await endClones(clones, content.record.savedId ?? '')
       })
     },
-    ...{ repair: repairOrRemove, metrics: () => figures.print(), settle: (each) => settle(each, log, among) },
+    ...{ repair: repairOrRemove, metrics: () => figures.print(), settle: settleWith(log, among) },
     refuseGone: (init, tenant) => refuseGone(folderOf(init, tenant)).catch(toldTo(tenant)),
     hosts:
       among &&
@@ -303,7 +303,22 @@ async function describe(stores: readonly string[], log: Logger): Promise<readonl
   return (await Promise.all(all)).flat()
 }
 
-async function settle(instance: MachineInstance, log: Logger, among: MoveHost | undefined): Promise<boolean> {
+function settleWith(log: Logger, among: MoveHost | undefined): Moves['settle'] {
+  return (instance, signal) => settle(instance, { log, among, signal })
+}
+
+async function settle(
+  instance: MachineInstance,
+  {
+    log,
+    among,
+    signal,
+  }: {
+    readonly log: Logger
+    readonly among: MoveHost | undefined
+    readonly signal: AbortSignal | undefined
+  },
+): Promise<boolean> {
   const { context, recorded } = instance
   const find = (name: string) => recorded.steps.find(({ step }) => step === name)
   const [resumeStep, suspendStep] = [find('resume'), find('suspend')]
@@ -313,8 +328,8 @@ async function settle(instance: MachineInstance, log: Logger, among: MoveHost | 
     return true
   }
   const [moveStep, incomingStep] = [find('move'), find('incoming')]
-  if (incomingStep !== undefined && (await settleArrival(instance, incomingStep, among))) return true
-  if (moveStep !== undefined && (await settleMove(instance, moveStep, among))) return true
+  if (incomingStep !== undefined && (await settleArrival(instance, incomingStep, among, signal))) return true
+  if (moveStep !== undefined && (await settleMove(instance, moveStep, among, signal))) return true
   // Its call is made again, with who the guest is to be.
   if (find('clone') !== undefined) {
     await instance.finishRemoval()

@@ -12,7 +12,7 @@ export interface PlugParts {
     | {
         readonly savedOn: (path: string) => Promise<string | undefined>
         /** Whether the instance is gone. To be called in a change. */
-        settle(instance: { readonly key: string }): Promise<boolean>
+        settle(instance: { readonly key: string }, signal?: AbortSignal): Promise<boolean>
       }
     | undefined
 }

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { EnsureInstanceRequest, Lease } from '../../../gen/microvm/instance/v1/instance.ts'
@@ -11,9 +10,11 @@ import type { MachineInstance } from '../instance.ts'
 import type { Machine } from '../machine/machine.ts'
 import { instanceIdOf, namespaceOf, type OnlyVm } from '../moving/only-vm.ts'
 import { isOnItsWay } from '../moving/undecided.ts'
+import type { Change, Registry } from '../registry/registry.ts'
 import { checkedLease, isFull } from './check-lease.ts'
 import { type LeaseController, MachineLease } from './machine-lease.ts'
 import { fencedTap } from './network-fence.ts'
+import { Removals } from './removals.ts'
 import { terminate } from './terminate.ts'
 
 export interface LeaseHost {
@@ -25,12 +26,10 @@ export interface LeaseHost {
   readonly nextRunId: () => Promise<bigint>
   readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
   readonly filters: PacketFilters
+  readonly registry: Registry
   readonly log: Logger
 }
 
-/** Between the tries of a removal: the first pause, each of which is twice the one before, and the last, of half an hour. */
-const REMOVE_PAUSE_MS = 1000
-const MOST_REMOVE_PAUSE_MS = 2_048_000
 
 /** The leases of the machines of this host. */
 export interface HostLeases {
@@ -42,8 +41,12 @@ export interface HostLeases {
   begin(instance: MachineInstance, next: Readonly<InstanceRecord>): Promise<Partial<InstanceRecord>>
   /** Follows what is said of a machine that has been started or taken in again. */
   follow(instance: MachineInstance, machine: Machine): void
+  /** What the registry has of an instance from its removal on, until a controller knows of that. */
+  removalOf(instance: MachineInstance): readonly Change[]
   /** The instance has been removed, or could not be made. */
   forget(instance: MachineInstance): void
+  /** The next daemon tells the controllers what this one has not. */
+  close(): void
 }
 
 export function openLeases(host: LeaseHost): HostLeases {
@@ -60,6 +63,8 @@ export function openLeases(host: LeaseHost): HostLeases {
       },
       { isRegistered },
     )
+  const removals = new Removals(host)
+  void removals.goOn()
   return {
     check: wantedLease,
     begin: async (instance, next) => {
@@ -91,30 +96,25 @@ export function openLeases(host: LeaseHost): HostLeases {
         if (context.lease === lease) context.lease = undefined
       })
     },
-    forget: ({ context, record }) => {
-      if (record.properties?.lease === undefined || record.awaiting !== undefined) return
-      // A run that could not be recorded.
-      const begun = context.lease?.us
-      const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host)
-      if (us.podName !== `${host.id}/`) void removeVm(us, host)
+    removalOf: (instance) => {
+      const us = lastRun(instance, host)
+      return us === undefined ? [] : [removals.row(us)]
     },
+    forget: (instance) => {
+      const us = lastRun(instance, host)
+      if (us !== undefined) void removals.tell(us)
+    },
+    close: () => removals.close(),
   }
 }
 
-/** Tries again while no controller answers. Never rejects. */
-async function removeVm(us: HypervisorID, { controller, log }: LeaseHost): Promise<void> {
-  for (let pauseMs = REMOVE_PAUSE_MS; ; pauseMs *= 2) {
-    try {
-      return await controller.removeVm(us)
-    } catch (error) {
-      // It has moved away.
-      if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') return
-      log.warn('controller not told of the removal', { vm: us.vmName, error: messageOf(error) })
-      const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
-      if (!isAway || pauseMs > MOST_REMOVE_PAUSE_MS) return
-    }
-    await delay(pauseMs, undefined, { ref: false })
-  }
+/** That a controller may know. */
+function lastRun({ context, record }: MachineInstance, host: LeaseHost): HypervisorID | undefined {
+  if (record.properties?.lease === undefined || record.awaiting !== undefined) return undefined
+  // A run that could not be recorded.
+  const begun = context.lease?.us
+  const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host)
+  return us.podName === `${host.id}/` ? undefined : us
 }
 
 /** Of a daemon without controllers. */
@@ -125,7 +125,9 @@ export const NO_LEASES: HostLeases = {
   },
   begin: async (_, { properties }) => (properties?.lease === undefined ? {} : withoutControllers()),
   follow: () => {},
+  removalOf: () => [],
   forget: () => {},
+  close: () => {},
 }
 
 /** What a call of EnsureInstance wants, with its lease. */

@@ -15,13 +15,32 @@ export class MovedAway extends AgentError {
   }
 }
 
-/** What a machine that has moved leaves in the registry. */
-export function movedRow(record: MovedRecord): Change {
-  return { table: 'settings', key: rowOf(record.key), payload: MovedRecord.encode(record).finish() }
+/** Callers have so long, and so many machines, to learn where theirs have gone. */
+const KEPT_MS = 30n * 24n * 3_600_000n
+const MOST_KEPT = 1000
+
+/** What a machine that has moved leaves in the registry, in place of the oldest that others have left. */
+export async function movedRows(
+  registry: Pick<Registry, 'load'>,
+  record: MovedRecord,
+): Promise<readonly Change[]> {
+  const key = rowOf(record.key)
+  const { timeMs = 0n } = record.moved ?? {}
+  const others = [...(await registry.load('settings'))]
+    .filter(([row]) => row.startsWith(MOVED) && row !== key)
+    .map(([row, payload]) => ({ row, timeMs: MovedRecord.decode(payload).moved?.timeMs ?? 0n }))
+    .sort((a, b) => Number(b.timeMs - a.timeMs))
+  const old = others.filter((other, index) => index >= MOST_KEPT - 1 || other.timeMs < timeMs - KEPT_MS)
+  return [
+    { table: 'settings', key, payload: MovedRecord.encode(record).finish() },
+    ...old.map(({ row }) => ({ table: 'settings', key: row, payload: undefined }) as const),
+  ]
 }
 
+const MOVED = 'moved/'
+
 function rowOf(key: string): string {
-  return `moved/${key}`
+  return `${MOVED}${key}`
 }
 
 /** Undefined where no instance of the caller has moved away. */

@@ -39,9 +39,22 @@ export function refuseUndecided({ key, recorded }: Omit<Moving, 'plugParts'>): v
   )
 }
 
-/** Asks the controller where another host may run the machine. `kill` and `remove` end that. To be called in a change. */
-export async function settleUndecided(instance: Moving): Promise<void> {
+/** How long a call waits for the controllers' answer. */
+const ASK_MS = 30_000
+
+/**
+ * Asks the controller where another host may run the machine. `kill` and `remove` end that. Rejects with UNAVAILABLE when no
+ * controller answers in time. To be called in a change.
+ */
+export async function settleUndecided(instance: Moving, askMs = ASK_MS): Promise<void> {
   const { key, plugParts, recorded } = instance
-  if (isUndecided(recorded.steps) && (await plugParts.moves?.settle(instance))) throw notFound(key)
+  if (!isUndecided(recorded.steps)) return
+  const late = AbortSignal.timeout(askMs)
+  const isGone = await plugParts.moves?.settle(instance, late).catch((error) => {
+    if (!late.aborted) throw error
+    const text = `instance ${key}: another host may run its machine, and no controller has answered in ${askMs} ms`
+    throw new AgentError('UNAVAILABLE', text, { cause: error })
+  })
+  if (isGone) throw notFound(key)
   refuseUndecided(instance)
 }

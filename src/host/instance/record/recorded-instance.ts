@@ -66,6 +66,11 @@ export class RecordedInstance {
     return [...this.#steps.values()]
   }
 
+  /** Rows of the table of settings, as they are on disk. */
+  load(table: 'settings'): Promise<ReadonlyMap<string, Uint8Array>> {
+    return this.#registry.load(table)
+  }
+
   step(step: string, words: readonly string[]): StepRecord {
     return { instance: this.key, step, words: [...words] }
   }

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { neverAborted } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import { type MigrateInstanceRequest, type Moved, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
@@ -8,7 +9,7 @@ import { specificationOf } from '../../instance/devices/plug.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
-import { movedRow } from '../../instance/moving/moved-away.ts'
+import { movedRows } from '../../instance/moving/moved-away.ts'
 import { instanceIdOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
 import { Moving } from '../../instance/streams.ts'
@@ -184,7 +185,7 @@ async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved)
   const step = presentStep(instance)
   await recorded.commit({
     ...(step && { add: [withWords(step, MOVED, '', ...alongOf(step))] }),
-    rows: [movedRow({ key, tenant, moved })],
+    rows: await movedRows(recorded, { key, tenant, moved }),
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
   })
@@ -210,6 +211,7 @@ function alongOf({ words }: StepRecord): readonly string[] {
 async function takeBack(
   instance: MachineInstance,
   { host, us }: { readonly host: MoveHost; readonly us: HypervisorID },
+  given = neverAborted,
 ): Promise<boolean> {
   const { context, recorded } = instance
   const runId = await host.nextRunId()
@@ -217,7 +219,7 @@ async function takeBack(
   const words = [HANDED, `${us.runId}`, ...(step === undefined ? [] : alongOf(step))]
   const add = step === undefined ? [] : [withWords(step, ...words)]
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
-  const signal = AbortSignal.any([instance.ending, host.closing])
+  const signal = AbortSignal.any([instance.ending, host.closing, given])
   const asked = { us: hypervisorOf(instance, host), them: us, host, log: context.log, signal }
   return await becomeAuthoritative({ ...asked, givesUp: false })
 }
@@ -251,11 +253,12 @@ function withWords(step: StepRecord, ...words: readonly string[]): StepRecord {
   return { ...step, words: [...before, ...words] }
 }
 
-/** Decides what becomes of a move that another daemon has begun. Returns whether the instance is gone. */
+/** Decides what becomes of a move that another daemon has begun; asks the controller until `given` fires. Returns whether the instance is gone. */
 export async function settleMove(
   instance: MachineInstance,
   step: StepRecord,
   host: MoveHost | undefined,
+  given?: AbortSignal,
 ): Promise<boolean> {
   const { context, recorded } = instance
   const { [PHASE]: phase = '', [RUN_BEFORE]: before = '' } = step.words
@@ -269,7 +272,7 @@ export async function settleMove(
       throw refused('the machine was handed over, and this daemon is no host: want [host]')
     const us = hypervisorOf(instance, host)
     const them = before === '' ? us : { ...us, runId: BigInt(before) }
-    if (!(await takeBack(instance, { host, us: them }))) {
+    if (!(await takeBack(instance, { host, us: them }, given))) {
       await end(
         instance,
         { host: '', endpoint: '', timeMs: BigInt(Date.now()), operation: undefined },

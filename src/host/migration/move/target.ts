@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
-import { abortable, withTimeout } from '../../../base/abort.ts'
+import { abortable, neverAborted, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
@@ -291,6 +291,7 @@ export async function settleArrival(
   instance: MachineInstance,
   step: StepRecord,
   host: MoveHost | undefined,
+  given = neverAborted,
 ): Promise<boolean> {
   const { context, recorded } = instance
   const { [PHASE]: phase = '' } = step.words
@@ -298,7 +299,7 @@ export async function settleArrival(
     await instance.finishRemoval()
     return true
   }
-  if (phase === HANDED && !(await isOwnNow(instance, step, host))) {
+  if (phase === HANDED && !(await isOwnNow(instance, step, host, given))) {
     await instance.finishRemoval()
     return true
   }
@@ -320,12 +321,13 @@ async function isOwnNow(
   instance: MachineInstance,
   { words: [, source = ''] }: StepRecord,
   host: MoveHost | undefined,
+  given: AbortSignal,
 ): Promise<boolean> {
   if (host === undefined)
     throw refused('a machine is on its way here, and this daemon is no host: want [host]')
   const them = HypervisorID.decode(Buffer.from(source, 'base64'))
   const us = hypervisorOf(instance, host)
-  const signal = AbortSignal.any([instance.ending, host.closing])
+  const signal = AbortSignal.any([instance.ending, host.closing, given])
   const question = { us, host, log: instance.context.log, signal }
   // The source has the memory, unless this host has become authoritative while it had it, too.
   if (instance.context.machine === undefined) return await awaitAuthority(question)

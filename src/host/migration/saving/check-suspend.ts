@@ -2,6 +2,7 @@ import { AgentError } from '../../../base/errors.ts'
 import { type Backend, type Device, File_Access } from '../../../gen/microvm/instance/v1/instance.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { refuseUndecided } from '../../instance/moving/undecided.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import type { OutsideFile } from '../manifest.ts'
 import { outsideFacts, withSample } from '../saved-folder.ts'
@@ -13,6 +14,7 @@ export async function checkSuspend(
 ): Promise<string | undefined> {
   const { record, recorded, key } = instance
   const fail = (text: string) => new AgentError('FAILED_PRECONDITION', text)
+  refuseUndecided(instance)
   const { board, backends, devices } = specificationOf(instance)
   const [leaving] = record.leaving
   if (leaving !== undefined) throw fail(`${pathOf('devices', leaving)}: leaving the machine`)

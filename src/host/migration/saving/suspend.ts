@@ -11,6 +11,7 @@ import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Caller } from '../../instance/instances.ts'
 import { refuseLease } from '../../instance/leases/check-lease.ts'
+import { refuseUndecided } from '../../instance/moving/undecided.ts'
 import { refuseAway } from '../../instance/snapshots/layer-users.ts'
 import type { AtStep } from '../faults.ts'
 import { endCallers } from '../guest.ts'
@@ -84,6 +85,7 @@ export async function suspend(
       `snapshot ${kept.name}: has memory, which stays with the instance, want it removed`,
     )
   refuseLease(instance)
+  refuseUndecided(instance)
   if (request.folder !== '') refuseAway(instance)
   // What an earlier one could not let go on.
   if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })

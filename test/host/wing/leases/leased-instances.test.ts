@@ -176,6 +176,19 @@ describe('instances with a lease', () => {
       .toEqual(['web'])
   })
 
+  it('are removed from a controller by the next daemon', async () => {
+    await instances.ensure(request(LM_STORAGE_LOCKING), ADMIN)
+    controller.isAway = true
+    await instances.remove('web', ADMIN)
+    await instances.close()
+    controller.isAway = false
+    instances = await open()
+    await expect.poll(() => controller.removed.map(({ vmName }) => vmName)).toEqual(['web'])
+    await expect
+      .poll(async () => [...(await registry.load('settings')).keys()].join())
+      .not.toMatch('removal/')
+  })
+
   it('are refused by the name of what is wrong', async () => {
     const refusals = [
       [request(LM_UNKNOWN), 'INVALID_ARGUMENT', 'properties.lease.mode: 0, want LM_STORAGE_LOCKING or'],
