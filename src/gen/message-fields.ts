@@ -138,6 +138,7 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.controller.v1.ControllerService/RemoveVm": "microvm.controller.v1.RemoveVmRequest",
   "microvm.controller.v1.ControllerService/RenewLease": "microvm.controller.v1.RenewLeaseRequest",
   "microvm.instance.v1.Handover/Move": "microvm.instance.v1.MoveRequest",
+  "microvm.instance.v1.Handover/FenceVolume": "microvm.instance.v1.FenceVolumeRequest",
   "microvm.instance.v1.SecretService/SetSecret": "microvm.instance.v1.SetSecretRequest",
   "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
   "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest"
@@ -2997,6 +2998,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "encryption",
    "property": "encryption",
    "message": "microvm.instance.v1.Encryption"
+  },
+  {
+   "number": 5,
+   "name": "host",
+   "property": "host"
   }
  ],
  "microvm.instance.v1.Encryption": [
@@ -3922,6 +3928,19 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 5,
    "name": "live",
    "property": "live"
+  }
+ ],
+ "microvm.instance.v1.FenceVolumeRequest": [
+  {
+   "number": 1,
+   "name": "us",
+   "property": "us",
+   "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 2,
+   "name": "key",
+   "property": "key"
   }
  ],
  "microvm.instance.v1.SetSecretRequest": [

@@ -68,6 +68,8 @@ export class Vms {
         return change
       },
       signal,
+      () =>
+        precondition(`vm ${textOf(nameOf(us))}: the lease of another host may not have ended, want it ended`),
     )
     if (vm === undefined) throw new Error('ensure: no VM')
     if (kind !== 'unchanged') this.#logChange(kind, vm)
@@ -228,6 +230,12 @@ function ensured(
     checkSameLeases(current, settings)
     return { vm: { ...begun, ...at(current.generation + 1n) }, operations: [remove(leaseKey(name))] }
   }
+  if (authoritative !== undefined && hostOf(authoritative) !== hostOf(us) && isFull(current)) {
+    checkSameLeases(current, settings)
+    checkSameVolumes(current, volumes)
+    const operations = [remove(runKey(hostOf(authoritative), name)), put(runKey(hostOf(us), name), NOTHING)]
+    return { vm: { ...begun, ...at(current.generation + 1n) }, operations, wantsNoLease: true }
+  }
   checkAuthoritative(current, us)
   checkSameLeases(current, settings)
   const vm = { ...current, settings, ...at(current.generation) }
@@ -238,6 +246,20 @@ function ensured(
 /** Writers of an earlier epoch are fenced off. */
 function ofEpoch(volumes: readonly VolumePlace[], epoch: bigint): VolumePlace[] {
   return volumes.map((volume) => ({ ...volume, epoch }))
+}
+
+function isFull({ settings }: Vm): boolean {
+  return settings?.leaseMode === LeaseMode.LM_FULL_LEASES
+}
+
+/** Another host has the same disks. */
+function checkSameVolumes({ namespace, name, volumes: before }: Vm, volumes: readonly VolumePlace[]): void {
+  const textsOf = (all: readonly VolumePlace[]) => all.map(({ key, host, path }) => `${key}: ${host}:${path}`)
+  const [there, wanted] = [textsOf(before).toSorted().join(', '), textsOf(volumes).toSorted().join(', ')]
+  if (there === wanted) return
+  throw precondition(
+    `vm ${textOf({ namespace, name })}: volumes ${wanted || 'none'}, want those of before: ${there || 'none'}`,
+  )
 }
 
 /** A lease that was granted is as long as it was. */
@@ -259,7 +281,7 @@ function switched(
     volumes,
   }: { readonly us: HypervisorID; readonly them: HypervisorID; readonly volumes: VolumePlace[] },
 ): VmChange {
-  const { target, generation, settings } = current
+  const { target, generation } = current
   const isHere = hostOf(us) === hostOf(them)
   // The source has stopped the VM before its target asks; a run of the same host has the same holder.
   const isAgreed = isHere || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
@@ -273,7 +295,7 @@ function switched(
   const operations = isHere
     ? []
     : [remove(runKey(hostOf(them), current)), put(runKey(hostOf(us), current), NOTHING)]
-  if (settings?.leaseMode !== LeaseMode.LM_FULL_LEASES) return { vm, operations }
+  if (!isFull(current)) return { vm, operations }
   return isAgreed
     ? { vm, operations: [remove(leaseKey(current)), ...operations] }
     : { vm, operations, wantsNoLease: true }

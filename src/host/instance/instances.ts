@@ -1,5 +1,10 @@
 import { AgentError } from '../../base/errors.ts'
-import type { MoveRequest, MoveResponse } from '../../gen/microvm/instance/v1/handover.ts'
+import type {
+  FenceVolumeRequest,
+  FenceVolumeResponse,
+  MoveRequest,
+  MoveResponse,
+} from '../../gen/microvm/instance/v1/handover.ts'
 import type {
   AllocatePortRequest,
   AttachRequest,
@@ -72,6 +77,8 @@ export interface MoveCalls {
     signal: AbortSignal,
     checkOwner: OwnerCheck,
   ): AsyncIterable<MoveResponse>
+  /** Lets the machine of another host alone write to a disk that is here. */
+  fenceVolume(request: FenceVolumeRequest, from: string): Promise<FenceVolumeResponse>
 }
 
 /**

@@ -19,6 +19,7 @@ import { LocalHolder } from './holder/local-holder.ts'
 import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Instances } from './instances.ts'
 import { type HostLeases, type LeaseHost, openLeases } from './leases/host-leases.ts'
+import { Volumes, type VolumesHost } from './leases/volumes.ts'
 import { INSTANCE_LIMITS } from './limits.ts'
 import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
@@ -48,7 +49,11 @@ export interface HostInstancesOptions {
   /** Of the instances' processes, where the daemon is root. */
   readonly uids?: UidRange | undefined
   /** Undefined without controllers. */
-  readonly leases?: Pick<LeaseHost, 'controller' | 'id' | 'only' | 'nextRunId'> | undefined
+  readonly leases?:
+    | (Pick<LeaseHost, 'controller' | 'id' | 'only' | 'nextRunId'> & {
+        readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity'>
+      })
+    | undefined
   /** Opens what saves machines. */
   readonly openMoves?: ((host: MovesHost) => Moves) | undefined
 }
@@ -93,13 +98,19 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   if (isRoot) await checkUnused(uids)
   const chosen = chosenAcceleration(options.acceleration)
   const nodes = hostNodes()
+  const volumes = options.leases && volumesOf(options.leases, { ...options, holders })
+  await volumes?.open()
   const qemu = askedQemu(PROGRAMS.qemu, chosen)
   return await openInstances({
     ...options,
     ...hostParts(),
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan(
-      { ...options, isKept: true, isLinked: options.isLeashed === true, variables },
+      {
+        ...options,
+        ...{ isKept: true, isLinked: options.isLeashed === true, variables },
+        identity: options.leases?.volumes.identity,
+      },
       { kvm: kvmUsers() },
       cgroups?.controllers,
     ),
@@ -110,6 +121,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
       defaults: options.defaults,
     }),
     cpus: cpuShares(options.catalogue),
+    volumes,
     leases: options.leases && leasesOf({ ...options.leases, registry: options.registry }, options.log),
     isKept: true,
     isWalled: true,
@@ -153,6 +165,18 @@ function leasesOf(host: Omit<LeaseHost, 'clock' | 'filters' | 'log'>, log: Logge
   return openLeases({ ...host, clock, filters: nftFilters(), log })
 }
 
+function volumesOf(
+  { controller, id, volumes }: NonNullable<HostInstancesOptions['leases']>,
+  host: Pick<VolumesHost, 'holders' | 'log' | 'registry' | 'stateFolder'>,
+): Volumes {
+  const { stateFolder, holders, log, registry } = host
+  return new Volumes({
+    ...{ ...volumes, id, getVm: (request) => controller.getVm(request), program: PROGRAMS['storage-daemon'] },
+    ...{ stateFolder, holders, log, registry },
+    ...{ clock: hostParts().clock, limits: INSTANCE_LIMITS },
+  })
+}
+
 function hostParts() {
   return {
     links: hostLinks(),
@@ -193,9 +217,10 @@ export function hostPlan(
     isLinked,
     variables,
     secrets,
+    identity,
   }: Pick<HostInstancesOptions, 'log' | 'acceleration' | 'secrets'> &
     Pick<InstancesParts, 'isKept'> &
-    Pick<PlanHost, 'isLinked' | 'variables'>,
+    Pick<PlanHost, 'identity' | 'isLinked' | 'variables'>,
   walls?: WallFacts,
   cgroups?: PlanHost['cgroups'],
 ): Plan {
@@ -212,6 +237,7 @@ export function hostPlan(
     variables,
     nodes: hostNodes(),
     secrets,
+    identity,
     program: async (name) =>
       name === 'vsock-daemon' ? await findVsockDaemon((line) => log.info(line)) : PROGRAMS[name],
   })

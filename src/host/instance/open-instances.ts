@@ -60,7 +60,7 @@ import { watchDaemons } from './watch-daemons.ts'
 /** What all instances have of this host. */
 type SharedParts = Pick<
   StepContext,
-  'holders' | 'links' | 'filters' | 'clock' | 'log' | 'limits' | 'isWalled' | 'cgroups' | 'cpus'
+  'holders' | 'links' | 'filters' | 'clock' | 'log' | 'limits' | 'isWalled' | 'cgroups' | 'cpus' | 'volumes'
 >
 
 export interface InstancesParts extends SharedParts {
@@ -138,7 +138,7 @@ class HostInstances implements Instances {
     this.revert = calls.revert
     this.removeSnapshot = calls.removeSnapshot
     const host = {
-      ...{ moves: parts.moves, instances: this.#instances },
+      ...{ moves: parts.moves, volumes: parts.volumes, instances: this.#instances },
       takenIn: (key: string, caller: Caller) => this.#takenIn(key, caller),
       add: (record: InstanceRecord) => this.#addSaved(record),
     }
@@ -354,7 +354,7 @@ class HostInstances implements Instances {
   }
 
   async close(): Promise<void> {
-    this.#parts.leases?.close()
+    for (const part of [this.#parts.leases, this.#parts.volumes]) part?.close()
     for (const instance of this.#instances.values()) instance.close()
   }
 

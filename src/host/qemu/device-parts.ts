@@ -61,7 +61,8 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const { path, access, encryption } = backendOf(spec, device.backend, 'file')
   const { format, file } = nodeNames(device.backend)
   const model = device.interface === 'nvme' ? 'nvme' : 'virtio-blk'
-  const filename = host.opener?.disk(path, access === 'read-write') ?? path
+  const served = servedFile(host, device.backend)
+  const filename = served === undefined ? (host.opener?.disk(path, access === 'read-write') ?? path) : ''
   const boot = spec.board.kernel === undefined ? { bootindex: placeNumber(spec, device) } : {}
   if (access === 'scratch') {
     const name = qemuId(device.backend)
@@ -81,7 +82,10 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
   const opened = key === undefined ? { driver: 'raw' } : { driver: 'luks', 'key-secret': key.properties.id }
   return [
     ...(key === undefined ? [] : [key]),
-    { option: 'blockdev', properties: { driver, 'node-name': file, filename, ...readOnly } },
+    {
+      option: 'blockdev',
+      properties: served ?? { driver, 'node-name': file, filename, ...readOnly },
+    },
     { option: 'blockdev', properties: { ...opened, 'node-name': format, file, ...below } },
     ...layers.flatMap((layer, index) => {
       const backing = layers[index - 1]?.node ?? format
@@ -91,6 +95,19 @@ function diskParts(spec: VmSpec, id: string, device: DiskDevice, host: PartsHost
     placed(spec, device, model, { id, drive, serial: device.serial, ...boot }),
   ]
 }
+
+/** What a server has of the disk of a machine with LM_FULL_LEASES: its file, or undefined for one that QEMU opens itself. */
+function servedFile(host: PartsHost, key: SpecKey) {
+  const path = host.servedDisks?.get(key)
+  if (path === undefined) return undefined
+  const server = { 'server.type': 'unix', 'server.path': path, export: SERVED_DISK }
+  return { driver: 'nbd', 'node-name': nodeNames(key).file, ...server, 'reconnect-delay': RECONNECT_SECONDS }
+}
+
+/** The name of the only disk that a server has for QEMU. */
+export const SERVED_DISK = 'disk'
+/** How long requests wait for a server that is started again. */
+export const RECONNECT_SECONDS = 10
 
 /**
  * The blocks of a layer on top of the node `backing`, which is named here: what the image itself says is below it is not

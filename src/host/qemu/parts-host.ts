@@ -33,6 +33,8 @@ export interface MemoryOpener {
 export interface PartsHost {
   /** Sockets of the daemons that serve backends (passt, the vsock daemon, virtiofsd), by the backend's key. */
   readonly sockets?: ReadonlyMap<SpecKey, string> | undefined
+  /** Sockets of the servers of disks that QEMU does not open itself, by the backend's key. */
+  readonly servedDisks?: ReadonlyMap<SpecKey, string> | undefined
   /** The context id of a guest whose specification leaves the choice to the daemon. */
   readonly cid?: number | undefined
   /** What a vmgenid device shows the guest: a UUID; QEMU chooses one by default. */

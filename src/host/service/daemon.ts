@@ -217,6 +217,7 @@ async function openInstances(
     leases: host?.leases && {
       ...{ id: host.among.id, only: host.among.only, nextRunId: host.among.nextRunId },
       controller: host.leases,
+      volumes: host.volumes,
     },
     // A hypervisor's machine ends with it, and is saved nowhere.
     openMoves:

@@ -13,7 +13,8 @@ type Rule<Value> = 'allowed' | 'refused' | ((value: Value) => string)
 
 /** What of the host a tenant may give a machine, by the kind of the backend. The administrator may give it all. */
 const RULES: { readonly [Kind in keyof Backend]-?: Rule<NonNullable<Backend[Kind]>> } = {
-  file: ({ path }) => path,
+  // What another host has is the administrator's.
+  file: ({ path, host }) => (host === '' ? path : ''),
   passt: 'allowed',
   // An interface of the host, or a new one on any of its bridges.
   tap: 'refused',

@@ -12,6 +12,7 @@ export function checkBackend(key: string, backend: Backend): void {
     case 'file':
       checkPath(at('path'), backend.path)
       checkEncryption(at('encryption'), backend)
+      checkHost(at('host'), backend)
       break
     case 'content':
     case 'folder':
@@ -36,6 +37,15 @@ export function checkBackend(key: string, backend: Backend): void {
     default:
       backend satisfies never
   }
+}
+
+/** As names in certificates. */
+const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
+
+function checkHost(at: string, { access, host }: FileBackend): void {
+  if (host === undefined) return
+  if (!HOST_ID.test(host)) refuse(at, `${shown(host)}: want the id of a host`)
+  if (access !== 'read-write') refuse(at, 'of a disk with READ_WRITE only')
 }
 
 function checkEncryption(at: string, { access, encryption, format }: FileBackend): void {

@@ -186,7 +186,8 @@ export function backendFromProto(key: string, message: BackendMessage): Backend 
     const { secret = '' } = file.encryption ?? {}
     const encryption =
       file.encryption === undefined ? undefined : { secret: uuidAt(`${path}.file.encryption.secret`, secret) }
-    return { kind: 'file', path: file.path, access: accessOf(file.access, `${path}.file.access`), encryption }
+    const access = accessOf(file.access, `${path}.file.access`)
+    return { kind: 'file', path: file.path, access, encryption, host: file.host || undefined }
   }
   if (tap) return { kind: 'tap', interfaceName: tap.interfaceName, bridge: tap.bridge || undefined }
   if (vhostUser) return { kind: 'vhost-user', socket: vhostUser.socket }

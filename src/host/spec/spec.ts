@@ -277,6 +277,8 @@ export interface FileBackend {
   readonly limits?: { readonly iopsTotal?: number; readonly bytesPerSecond?: number } | undefined
   /** Id of the secret that opens a LUKS image. */
   readonly encryption?: { readonly secret: string } | undefined
+  /** Id of the host that has the file; of a disk of a machine with LM_FULL_LEASES. */
+  readonly host?: string | undefined
 }
 
 /** QEMU's own network stack; each of `forwards` connects a port of this host's loopback to one of the guest. */

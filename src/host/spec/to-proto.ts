@@ -96,7 +96,12 @@ function kindToProto(device: Device): Kind {
 function backendToProto(backend: Backend): BackendMessage {
   switch (backend.kind) {
     case 'file':
-      return { file: { path: backend.path, access: ACCESS[backend.access], encryption: backend.encryption } }
+      return {
+        file: {
+          ...{ path: backend.path, access: ACCESS[backend.access] },
+          ...{ encryption: backend.encryption, host: backend.host ?? '' },
+        },
+      }
     case 'passt':
       return { passt: {} }
     case 'tap':

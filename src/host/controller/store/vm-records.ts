@@ -92,10 +92,10 @@ export class VmRecords {
   }
 
   /**
-   * Changes a VM in one transaction. `edit` makes the new record of the present one and of etcd's revision, which only grows, throws to
-   * refuse, or returns undefined when nothing is to be changed; it is called again when another has changed the VM meanwhile. Throws what `leaseRemains` returns when
-   * the change wants the lease to have ended, and it has not. Nothing is changed any more once `signal` fires, of which the caller
-   * may have been told before.
+   * Changes a VM in one transaction. `edit` makes the new record of the present one and of etcd's revision, which only grows. It throws
+   * to refuse, or returns undefined when nothing is to be changed; it is called again when another has changed the VM meanwhile. Throws
+   * what `leaseRemains` returns when the change wants the lease to have ended, and it has not. Nothing is changed any more once `signal`
+   * fires, of which the caller may have been told before.
    */
   async change(
     name: VmName,

@@ -27,6 +27,7 @@ import {
 } from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
+import { refuseUnfencedFor } from '../leases/check-lease.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
 import type { Machine } from '../machine/machine.ts'
 import { makeSteps, undoSteps } from '../machine/steps.ts'
@@ -74,6 +75,7 @@ async function plugPlanned(
   const own = specification.backends[backend]
   if (own !== undefined) {
     await checkBackendFile(backend, own)
+    refuseUnfencedFor(recorded.record, { [backend]: backendFromProto(backend, own) })
     if (recorded.record.privateMemory !== '')
       checkPrivateMemory({ [specKey(backend)]: backendFromProto(backend, own) })
     refuseBases({ [backend]: own }, recorded.record.layers, `instance ${instance.key}`)
@@ -87,6 +89,7 @@ async function plugPlanned(
   const steps = toRecord(instance, [...providers.daemons, ...providers.filters, ...providers.taps])
   const text = `device ${deviceKey}`
   if (own !== undefined) refuseOthersBases({ [backend]: own }, instance)
+  if (served !== undefined) refuseUnfencedFor(recorded.record, { [backend]: served })
   if (served !== undefined) refuseServed(planned.done.document, instance, starting)
   await recorded.commit({ set, add: [step, ...steps], kind: 'device', text: `${text} is plugged in` })
   try {

@@ -10,7 +10,7 @@ import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v
 import { deviceParts } from '../../qemu/device-parts.ts'
 import type { Part } from '../../qemu/parts.ts'
 import { checkCanBeKept } from '../../spec/check-spec.ts'
-import { specFromProto } from '../../spec/from-proto.ts'
+import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
 import { specKey } from '../../spec/spec-key.ts'
 import { runningSpec } from '../documents/document-record.ts'
 import { recordedText, toldTo } from '../documents/hidden-files.ts'
@@ -18,6 +18,7 @@ import { runningParts } from '../documents/plug-features.ts'
 import { plannedSource, type ReplacedSource, withReplaced } from '../documents/replace-source.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
+import { refuseUnfencedFor } from '../leases/check-lease.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
 import { makeSteps, type PlannedStep, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
@@ -76,6 +77,7 @@ async function replacePlanned(
   const text = `backend ${key} was replaced`
   refuseOthersBases(next, instance)
   if (context.machine === undefined) return await recorded.commit({ ...done, text })
+  if (backend !== undefined) refuseUnfencedFor(recorded.record, { [key]: backendFromProto(key, backend) })
   const work = replacement(instance, key, planned)
   const providers = await providersOf(instance, set, key)
   const { daemons, filters, taps } = providers

@@ -28,7 +28,7 @@ export function isFull(lease: Lease | undefined): boolean {
   return lease?.mode === LeaseMode.LM_FULL_LEASES
 }
 
-type AnyBackend = { readonly kind: string; readonly access?: string }
+type AnyBackend = { readonly kind: string; readonly access?: string; readonly host?: string | undefined }
 
 /** What changes nothing outside the machine, or is fenced. */
 const FENCED: readonly string[] = ['tap', 'vhost-vsock', 'vsock-daemon', 'console', 'content']
@@ -43,9 +43,36 @@ export function refuseUnfenced(backends: Readonly<Record<string, AnyBackend>>): 
     if (FENCED.includes(kind) || isOnlyRead) continue
     throw new AgentError(
       'FAILED_PRECONDITION',
-      `${pathOf('backends', key)}: cannot be fenced (${kind}), as LM_FULL_LEASES wants it; want only taps, and disks that are read-only or scratch`,
+      `${pathOf('backends', key)}: cannot be fenced (${kind}), as LM_FULL_LEASES wants it; want only taps, and disks of specifications`,
     )
   }
+}
+
+/** The same for what a machine that runs is to get. */
+export function refuseUnfencedFor(
+  { properties }: Pick<InstanceRecord, 'properties'>,
+  backends: Readonly<Record<string, AnyBackend>>,
+): void {
+  if (isFull(properties?.lease)) refuseUnfenced(backends)
+}
+
+/** Throws FAILED_PRECONDITION for a machine whose layers other writers would not be kept from. */
+export function refuseLayers({ properties }: Pick<InstanceRecord, 'properties'>): void {
+  if (!isFull(properties?.lease)) return
+  throw new AgentError(
+    'FAILED_PRECONDITION',
+    'properties.lease: the layers of snapshots cannot be fenced, as LM_FULL_LEASES wants it',
+  )
+}
+
+/** Throws FAILED_PRECONDITION naming a disk that another host has, of a machine that could not be fenced from it. */
+export function refuseHosts({ backends }: { readonly backends: Readonly<Record<string, AnyBackend>> }): void {
+  for (const [key, { host }] of Object.entries(backends))
+    if (host !== undefined)
+      throw new AgentError(
+        'FAILED_PRECONDITION',
+        `${pathOf('backends', key, 'file', 'host')}: want properties.lease with LM_FULL_LEASES for a disk of another host`,
+      )
 }
 
 /** nft(8) has its name in a string. Throws FAILED_PRECONDITION. */

@@ -1,6 +1,10 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import type { EnsureInstanceRequest, Lease } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type EnsureInstanceRequest,
+  File_Access,
+  type Lease,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorID } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
@@ -30,7 +34,6 @@ export interface LeaseHost {
   readonly log: Logger
 }
 
-
 /** The leases of the machines of this host. */
 export interface HostLeases {
   /** The lease that a new instance is to have. Throws INVALID_ARGUMENT or FAILED_PRECONDITION naming the field. */
@@ -58,6 +61,7 @@ export function openLeases(host: LeaseHost): HostLeases {
         us: () => hypervisorOf(record.runId < instance.record.runId ? instance.record : record, host),
         isOnItsWay: () => isOnItsWay(instance),
         settings: settingsOf(record),
+        volumes: volumesOf(record, host.id),
         log: host.log.with({ instance: instance.key }),
         terminate: (reason) => terminate(instance, reason),
       },
@@ -188,6 +192,14 @@ function hypervisorOf(
     podName: `${id}/${instanceId}`,
     runId,
   })
+}
+
+/** The files that QEMU would write to, which their hosts serve to the machine of LM_FULL_LEASES. */
+function volumesOf({ properties, specification }: Readonly<InstanceRecord>, own: string) {
+  if (!isFull(properties?.lease)) return []
+  return Object.entries(specification?.backends ?? {}).flatMap(([key, { file }]) =>
+    file?.access === File_Access.READ_WRITE ? [{ key, host: file.host || own, path: file.path }] : [],
+  )
 }
 
 function settingsOf({ properties, specification }: Readonly<InstanceRecord>) {

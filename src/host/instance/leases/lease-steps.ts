@@ -3,12 +3,14 @@ import type { PacketFilters } from '../filters/nft.ts'
 import type { Holder } from '../holder/holder.ts'
 import type { MachineLease } from './machine-lease.ts'
 import { fencedTap, removeFence } from './network-fence.ts'
+import type { Bridge, Volumes } from './volumes.ts'
 
 interface LeaseContext {
   readonly folder: string
   readonly filters: PacketFilters
   readonly holder: Holder | undefined
   readonly lease?: MachineLease | undefined
+  readonly volumes?: Volumes | undefined
   readonly ending: () => AbortSignal
 }
 
@@ -33,6 +35,40 @@ export const LEASE_STEP = {
   make: async ({ ending, holder, lease }: LeaseContext) =>
     await present(lease).acquire(present(holder), ending()),
   undo: async ({ lease }: LeaseContext) => lease?.close(),
+}
+
+interface VolumeWords extends Words {
+  readonly bridge?: Bridge<object>
+}
+
+/** What is fenced off is served here: by the daemon of a volume, or by one of the machine where another host has the file. */
+export function volumeStep<
+  Context extends LeaseContext,
+  Planned extends VolumeWords,
+  Record extends { readonly uid: number },
+>(
+  daemon: () => {
+    readonly make: (context: Context, planned: Planned, record: Record) => Promise<void>
+    readonly undo: (context: Context, words: readonly string[]) => Promise<void>
+  },
+) {
+  return {
+    make: async (context: Context, planned: Planned, record: Record): Promise<void> => {
+      const { lease, volumes } = context
+      const { bridge, words } = planned
+      const [key = '', , socket = ''] = words
+      if (bridge === undefined || bridge.host === volumes?.id) {
+        await present(volumes).fence(present(lease).us, key, { socket, uid: record.uid })
+        return
+      }
+      const reach = await present(lease).fenceVolume(bridge.host, key)
+      await daemon().make(context, { ...planned, ...bridge.to(reach) }, record)
+    },
+    undo: async (context: Context, words: readonly string[]): Promise<void> => {
+      await daemon().undo(context, words)
+      await context.volumes?.release(words[2] ?? '')
+    },
+  }
 }
 
 function present<T>(value: T | undefined): T {

@@ -3,22 +3,33 @@ import type { Logger } from '../../../base/log.ts'
 import {
   type DeepPartial,
   EnsureVmRequest,
+  type GetVmRequest,
   RenewLeaseRequest,
+  type Vm,
   type VmSettings,
 } from '../../../gen/microvm/controller/v1/controller.ts'
-import type { HypervisorID, RunLeaseUpdate } from '../../../gen/vm.ts'
+import { FenceVolumeRequest } from '../../../gen/microvm/instance/v1/handover.ts'
+import type {
+  HypervisorID,
+  RunLeaseUpdate,
+  MigrationSwitchoverRequest_VolumePlace as VolumePlace,
+} from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { PacketFilters } from '../filters/nft.ts'
 import type { Holder } from '../holder/holder.ts'
 import { LEASE_ENDED, LeaseKeeper } from './lease-keeper.ts'
 import { type FencedTap, makeFence, openFences } from './network-fence.ts'
 import { followRunLease } from './run-lease.ts'
+import type { Reach } from './volumes.ts'
 
 /** The controllers, as leases need them. Calls reject with UNAVAILABLE when none answers. */
 export interface LeaseController {
   ensureVm(request: EnsureVmRequest, signal: AbortSignal): Promise<unknown>
   removeVm(us: HypervisorID): Promise<void>
   renewLease(request: RenewLeaseRequest, signal: AbortSignal): Promise<RunLeaseUpdate>
+  getVm(request: GetVmRequest): Promise<Vm>
+  /** Asks another host. */
+  fenceVolume(host: string, request: FenceVolumeRequest, signal: AbortSignal): Promise<Reach>
   /** Ends with the signal. */
   runLease(us: HypervisorID, signal: AbortSignal): AsyncIterable<RunLeaseUpdate>
 }
@@ -29,6 +40,8 @@ export interface MachineLeaseParts {
   /** While it is so, a controller does not end the machine. */
   readonly isOnItsWay: () => boolean
   readonly settings: DeepPartial<VmSettings>
+  /** The disks that only this machine may write to, and where they are. */
+  readonly volumes?: DeepPartial<VolumePlace>[]
   readonly controller: LeaseController
   readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
   readonly filters: PacketFilters
@@ -66,9 +79,16 @@ export class MachineLease {
 
   /** Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine. */
   async register(): Promise<void> {
-    const { settings, controller } = this.#parts
-    await controller.ensureVm(EnsureVmRequest.fromPartial({ us: this.us, settings }), this.#over.signal)
+    const { settings, controller, volumes = [] } = this.#parts
+    const request = EnsureVmRequest.fromPartial({ us: this.us, settings, volumes })
+    await controller.ensureVm(request, this.#over.signal)
     this.#isRegistered = true
+  }
+
+  /** Asks the host that has the disk to let this machine alone write to it. */
+  async fenceVolume(host: string, key: string): Promise<Reach> {
+    const request = FenceVolumeRequest.fromPartial({ us: this.us, key })
+    return await this.#parts.controller.fenceVolume(host, request, this.#over.signal)
   }
 
   /** Waits for a grant, and sets the end of the machine by it. Rejects with UNAVAILABLE when none comes. */

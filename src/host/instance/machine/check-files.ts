@@ -22,7 +22,7 @@ export async function checkFiles({ board, backends }: Specification): Promise<vo
 export async function checkBackendFile(key: string, backend: Backend): Promise<void> {
   const { file, content, folder, virtiofsd, vhostUser } = backend
   const at = (...fields: string[]) => pathOf('backends', key, ...fields)
-  if (file) await check(at('file', 'path'), file.path, 'file', 'block device')
+  if (file && file.host === '') await check(at('file', 'path'), file.path, 'file', 'block device')
   if (content) await check(at('content', 'path'), content.path, 'file')
   if (folder) await check(at('folder', 'path'), folder.path, 'folder')
   if (virtiofsd) await check(at('virtiofsd', 'path'), virtiofsd.path, 'folder')

@@ -1,9 +1,11 @@
 import { createHash } from 'node:crypto'
 import { join, relative } from 'node:path'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { RECONNECT_SECONDS, SERVED_DISK } from '../../qemu/device-parts.ts'
 import { type Backends, isOfNetwork } from '../../qemu/machine/as-spec.ts'
-import { EXPORTED_DISK } from '../../qemu/machine/provisions.ts'
 import { type Backend, type NetworkDisk, nbdServerOf, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
+import type { HostIdentity } from '../leases/volume-daemon.ts'
+import type { Reach } from '../leases/volumes.ts'
 import { OWN_FOLDER } from './instance-files.ts'
 import { NETWORK_DISK } from './machine.ts'
 import type { PlannedStep } from './steps.ts'
@@ -16,6 +18,8 @@ type DaemonBackend = Extract<Backend, { kind: 'virtiofsd' | 'passt' | 'vsock-dae
 interface DaemonPlace {
   readonly host: {
     readonly program: (name: ProgramName) => Promise<string>
+    /** By what this host is known to others. */
+    readonly identity?: HostIdentity | undefined
     /** Undefined: the daemons have all that this one has. */
     readonly walls?: object | undefined
   }
@@ -48,6 +52,35 @@ export async function daemonSteps(
     steps.push({ step: 'daemon', words, argv, ...walls, ...(links && { links }) })
   }
   return steps
+}
+
+/** Of the disks of a machine with LM_FULL_LEASES. Words are as those of a daemon; one that another host has is served here, too. */
+export async function volumeSteps(
+  { backends }: Pick<VmSpec, 'backends'>,
+  { folder, host, record }: Omit<DaemonPlace, 'secrets'>,
+): Promise<readonly PlannedStep[]> {
+  const program = await host.program('storage-daemon')
+  return Object.entries(backends).flatMap(([key, backend]): readonly PlannedStep[] => {
+    if (backend.kind !== 'file' || backend.access !== 'read-write') return []
+    const name = `${NETWORK_DISK}-${shortName(`${folder}/${key}`)}`
+    const socket = join(folder, OWN_FOLDER, `${name}.sock`)
+    const words = [key, name, socket, `${join(folder, `${name}.tls`)}/`]
+    if (backend.host === undefined) return [{ step: 'volume', words }]
+    const { host: server } = backend
+    const to = ({ address, port, name: disk }: Reach) => {
+      const opener = new StartOpener()
+      const read = (path: string) => (host.walls === undefined ? path : opener.read(path))
+      const { ca = '', cert = '', key: own = '' } = host.identity ?? {}
+      const url = `nbds://${address.includes(':') ? `[${address}]` : address}:${port}/${disk}`
+      const served = { kind: 'network-disk', url, access: 'read-write', tls: { ca, name: server } } as const
+      const place = { folder, host, record, read, secrets: new Map(), identity: { cert, key: own } }
+      const { args, links } = argumentsOf(served, name, place)
+      const walls =
+        host.walls === undefined ? {} : { walls: [...opener.walls, ...wallsOf(served, record.uid)] }
+      return { argv: [program, ...args] as const, ...walls, ...(links && { links }) }
+    }
+    return [{ step: 'volume', words, bridge: { host: server, to } }]
+  })
 }
 
 const NAMES = { virtiofsd: 'virtiofsd', passt: 'passt', 'network-disk': NETWORK_DISK } as const
@@ -86,9 +119,11 @@ function argumentsOf(
   place: DaemonPlace & {
     /** By what name the daemon opens a file. */
     readonly read: (path: string) => string
+    /** By what a server of TLS knows this host, in place of a secret. */
+    readonly identity?: Pick<HostIdentity, 'cert' | 'key'>
   },
 ): DaemonArguments {
-  const { folder, host, read, record, secrets } = place
+  const { folder, host, identity, read, record, secrets } = place
   const own = join(folder, OWN_FOLDER)
   const at = (path: string) => (host.walls === undefined ? path : relative(folder, path))
   switch (backend.kind) {
@@ -117,11 +152,15 @@ function argumentsOf(
     case 'network-disk': {
       const socket = join(own, `${name}.sock`)
       const isReadOnly = backend.access === 'read-only'
-      const disk = { ...serverOf(backend), 'node-name': EXPORTED_DISK, 'read-only': isReadOnly }
+      const waits = identity && { 'reconnect-delay': RECONNECT_SECONDS }
+      const disk = { ...serverOf(backend), ...waits, 'node-name': SERVED_DISK, 'read-only': isReadOnly }
       const written = `writable=${isReadOnly ? 'off' : 'on'}`
       const file = secrets.get(secretOfDisk(backend) ?? '')
       const secret = file === undefined ? undefined : read(file)
-      const links = backend.tls && linksOf(join(folder, `${name}.tls`), read(backend.tls.ca), secret)
+      const client = identity
+        ? { cert: read(identity.cert), key: read(identity.key) }
+        : secret && { cert: secret, key: secret }
+      const links = backend.tls && linksOf(join(folder, `${name}.tls`), read(backend.tls.ca), client)
       const objects = links
         ? [`tls-creds-x509,id=${CREDENTIALS},endpoint=client,verify-peer=on,dir=${at(links.folder)}`]
         : secret === undefined
@@ -130,7 +169,7 @@ function argumentsOf(
       const args = [
         ...objects.flatMap((object) => ['--object', object]),
         ...['--blockdev', JSON.stringify(disk), '--nbd-server', `addr.type=unix,addr.path=${at(socket)}`],
-        ...['--export', `type=nbd,id=export,node-name=${EXPORTED_DISK},name=${EXPORTED_DISK},${written}`],
+        ...['--export', `type=nbd,id=export,node-name=${SERVED_DISK},name=${SERVED_DISK},${written}`],
       ]
       return { socket, args, leftovers: links ? [`${links.folder}/`] : [], ...(links && { links }) }
     }
@@ -144,8 +183,8 @@ const PASSWORD = 'password'
 const CREDENTIALS = 'tls'
 
 /** QEMU reads certificates by these names in a folder (its manual, "TLS setup for network services"). */
-function linksOf(folder: string, ca: string, client: string | undefined) {
-  const own = client === undefined ? {} : { 'client-cert.pem': client, 'client-key.pem': client }
+function linksOf(folder: string, ca: string, client: Pick<HostIdentity, 'cert' | 'key'> | undefined | '') {
+  const own = client ? { 'client-cert.pem': client.cert, 'client-key.pem': client.key } : {}
   return { folder, targets: { 'ca-cert.pem': ca, ...own } }
 }
 

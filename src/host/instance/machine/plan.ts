@@ -29,10 +29,11 @@ import { runningOf, stoppedSpec, zoneSeconds } from '../documents/document-recor
 import { volumeField } from '../documents/host-machines.ts'
 import { metadataOf } from '../documents/own-files.ts'
 import { rulesOf, tableOf } from '../filters/tap-rules.ts'
-import { checkInterface, isFull, refuseUnfenced } from '../leases/check-lease.ts'
+import { checkInterface, isFull, refuseHosts, refuseUnfenced } from '../leases/check-lease.ts'
 import { fencedTap } from '../leases/network-fence.ts'
+import type { HostIdentity } from '../leases/volume-daemon.ts'
 import { layerFiles } from '../snapshots/layers.ts'
-import { daemonSteps, type ProgramName } from './daemon-steps.ts'
+import { daemonSteps, type ProgramName, volumeSteps } from './daemon-steps.ts'
 import { OWN_FOLDER, VARIABLES } from './instance-files.ts'
 import { cgroupOf } from './limits-of.ts'
 import { QEMU } from './machine.ts'
@@ -69,6 +70,8 @@ export interface PlanHost {
   readonly isLinked?: boolean | undefined
   /** The CPUs of each NUMA node. */
   readonly nodes?: HostCpus['nodes']
+  /** By what this host is known to others. */
+  readonly identity?: HostIdentity | undefined
 }
 
 /** What walls depend on. */
@@ -86,15 +89,21 @@ export function planFor(host: PlanHost): Plan {
     const isMachine = what !== 'blocks'
     const secrets = isMachine ? await secretsOf(hardware, host, record) : await layerSecrets(host, record)
     const daemons = isMachine ? await daemonSteps(hardware, { host, folder, record, secrets }) : []
+    const volumes =
+      isMachine && isFull(record.properties?.lease) ? await volumesOf(hardware, { host, folder, record }) : []
+    if (volumes.length === 0) refuseHosts(spec)
     const { walls } = host
     const pathFor = (socket: string) => (walls === undefined ? socket : relative(folder, socket))
     const variables = host.variables ?? join(folder, VARIABLES)
+    const socketsOf = (steps: readonly PlannedStep[]) =>
+      new Map(steps.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)] as const))
     const facts = {
       acceleration: host.acceleration,
       tscKhz: host.tscKhz,
       isPaused: true,
       isKept: host.isKept,
-      sockets: new Map(daemons.map(({ words: [key = '', , path = ''] }) => [specKey(key), pathFor(path)])),
+      sockets: socketsOf(daemons),
+      servedDisks: socketsOf(volumes),
       cid: record.cid,
       generationId: record.generationId || undefined,
       layers: layerFiles(record, folder),
@@ -119,7 +128,8 @@ export function planFor(host: PlanHost): Plan {
       ...variablesSteps(hardware, variables),
       ...(cgroup === undefined ? [] : [cgroup]),
       { step: 'holder', words: ['', folder, ...names] },
-      ...(isMachine && isFull(record.properties?.lease) ? leaseSteps(hardware) : []),
+      ...(isMachine && isFull(record.properties?.lease) ? [{ step: 'lease', words: [''] } as const] : []),
+      ...volumes,
       ...daemons,
       { step: 'qemu', words: ['', qmp], secrets, ...qemu },
       ...(record.pinnedCpus.length === 0
@@ -310,10 +320,17 @@ function qemuUser(
   return { uid: needsRoot ? 0 : uid, groups: typeof kvm === 'number' ? [kvm] : [] }
 }
 
-/** Refuses what goes on after the end of the lease. */
-function leaseSteps({ spec, backends }: Hardware): readonly PlannedStep[] {
-  refuseUnfenced({ ...spec.backends, ...backends })
-  return [{ step: 'lease', words: [''] }]
+/** The disks that are fenced. Refuses what else goes on after the end of the lease. */
+async function volumesOf(
+  { spec, backends }: Hardware,
+  place: Parameters<typeof volumeSteps>[1],
+): Promise<readonly PlannedStep[]> {
+  const steps = backends === undefined ? await volumeSteps(spec, place) : []
+  const fenced = steps.map(({ words: [key = ''] }) => key)
+  const all: Backends = { ...spec.backends, ...backends }
+  const others = Object.entries(all).filter(([key]) => !fenced.includes(key))
+  refuseUnfenced(Object.fromEntries(others))
+  return steps
 }
 
 function fenceSteps({ devices, backends }: VmSpec, folder: string): readonly PlannedStep[] {

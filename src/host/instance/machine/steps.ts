@@ -13,8 +13,9 @@ import { filtered, type PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import { answer, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
-import { FENCE_STEP, LEASE_STEP } from '../leases/lease-steps.ts'
+import { FENCE_STEP, LEASE_STEP, volumeStep } from '../leases/lease-steps.ts'
 import type { MachineLease } from '../leases/machine-lease.ts'
+import type { Bridge, Volumes } from '../leases/volumes.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { claimSaved, releaseSaved } from '../record/saved-claim.ts'
@@ -56,6 +57,8 @@ export interface StepContext {
   machine: Machine | undefined
   /** While the machine has one. */
   lease?: MachineLease | undefined
+  /** Undefined without controllers. */
+  readonly volumes?: Volumes | undefined
   readonly onEvent: (event: QmpEvent) => void
   /** Ends waits for QEMU when the instance is to end at once. */
   readonly ending: () => AbortSignal
@@ -85,6 +88,8 @@ export interface PlannedStep {
   readonly links?: { readonly folder: string; readonly targets: Readonly<Record<string, string>> }
   /** Whose files are to be in the folder. */
   readonly machine?: MachineOfDocument
+  /** Of the volume of another host. */
+  readonly bridge?: Bridge<Pick<PlannedStep, 'argv' | 'walls' | 'links'>>
   /** Brings files of a saved machine. */
   readonly bring?: () => Promise<void>
 }
@@ -108,6 +113,7 @@ export type StepName =
   | 'filter'
   | 'holder'
   | 'lease'
+  | 'volume'
   | 'daemon'
   | 'qemu'
   | 'cpus'
@@ -202,6 +208,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     undo: endHolder,
   },
   lease: LEASE_STEP,
+  /** A disk that only this machine writes to, while its lease lasts. Words are those of a daemon. */
+  volume: volumeStep<StepContext, PlannedStep, InstanceRecord>(() => STEPS.daemon),
   /** The daemon of a device: words are its backend's key, its name, its socket, and other files that it leaves. */
   daemon: {
     make: async (context, { words: [key = '', name = '', socket = ''], argv, links, walls }, { uid }) => {

@@ -1,6 +1,10 @@
 import { neverAborted } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
-import { MoveResponse } from '../../../gen/microvm/instance/v1/handover.ts'
+import {
+  type FenceVolumeRequest,
+  type FenceVolumeResponse,
+  MoveResponse,
+} from '../../../gen/microvm/instance/v1/handover.ts'
 import {
   type Instance,
   MigrateInstanceResponse,
@@ -13,11 +17,13 @@ import { describeInstance, isVisible } from '../describe-instance.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, MoveCalls } from '../instances.ts'
 import { checkedLease } from '../leases/check-lease.ts'
+import type { Volumes } from '../leases/volumes.ts'
 import type { HostMoves, Moves } from '../moves.ts'
 import { AnswerQueue } from './answer-queue.ts'
 
 interface MovingHost {
   readonly moves: Moves | undefined
+  readonly volumes: Volumes | undefined
   readonly instances: ReadonlyMap<string, MachineInstance>
   /** The instance that the caller may see. */
   readonly takenIn: (key: string, caller: Caller) => Promise<MachineInstance>
@@ -81,6 +87,7 @@ export function moveCalls(host: MovingHost): MoveCalls {
       await giveUp(instance)
     },
     startMigration: (request, from) => moves().start(awaiting(request.us?.vmName ?? ''), request, from),
+    fenceVolume: (request, from) => fenceVolume(host, request, from),
     handover: async function* (requests, from, signal, checkOwner) {
       const arrival = await moves().begin(requests, from)
       const instance = awaiting(arrival.key)
@@ -90,6 +97,17 @@ export function moveCalls(host: MovingHost): MoveCalls {
       yield* answers.all(signal)
     },
   }
+}
+
+async function fenceVolume(
+  { volumes }: MovingHost,
+  { us, key }: FenceVolumeRequest,
+  from: string,
+): Promise<FenceVolumeResponse> {
+  if (us === undefined || !us.podName.startsWith(`${from}/`))
+    throw new AgentError('PERMISSION_DENIED', `us.pod_name: not of host ${from}`)
+  if (volumes !== undefined) return await volumes.fence(us, key, { peer: from })
+  throw new AgentError('FAILED_PRECONDITION', 'no disks for other hosts are here, want controllers in [host]')
 }
 
 async function giveUp(instance: MachineInstance): Promise<void> {

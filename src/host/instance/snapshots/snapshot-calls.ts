@@ -5,6 +5,7 @@ import { describeInstance } from '../describe-instance.ts'
 import { areFilesHidden, toldTo } from '../documents/hidden-files.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Caller, Instances } from '../instances.ts'
+import { refuseLayers } from '../leases/check-lease.ts'
 import type { Moves } from '../moves.ts'
 import type { SavedRoom } from '../record/saved-room.ts'
 import { layerPath } from './layers.ts'
@@ -56,6 +57,7 @@ export function snapshotCalls(
   return {
     snapshot: (request, caller) =>
       change(request.key, caller, async (instance) => {
+        refuseLayers(instance.record)
         const take = () =>
           takeSnapshot(instance, request, { caller, moves, provide }).catch((error) => {
             mergeLater(instance)

@@ -3,7 +3,7 @@ import type { Machine, MachineBackend, MachineDevice, Scalar } from '../../machi
 import { pathOf } from '../../spec/component-path.ts'
 import type { Backend, FileBackend, NetworkDisk } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
-import { daemonSocket, keyPart, layerParts, stdio } from '../device-parts.ts'
+import { daemonSocket, keyPart, layerParts, SERVED_DISK, stdio } from '../device-parts.ts'
 import { netdevParts } from '../netdev-parts.ts'
 import { type PartsHost, socketOf } from '../parts-host.ts'
 import { asSpec, type Backends } from './as-spec.ts'
@@ -95,9 +95,6 @@ function emptyDrive(key: string, { kind }: MachineDevice): Provision {
   throw missing(key, undefined, 'a file')
 }
 
-/** The name of the only disk that a storage daemon exports. */
-export const EXPORTED_DISK = 'disk'
-
 /** What the storage daemon of the instance has of the server. */
 function networkDisk(device: MachineDevice, from: NetworkDisk, host: PartsHost): Provision {
   const { cache = 'writeback' } = from
@@ -109,7 +106,7 @@ function networkDisk(device: MachineDevice, from: NetworkDisk, host: PartsHost):
     ...(from.access === 'read-only' && { 'read-only': true }),
   }
   const isThrough = cache === 'writethrough' || cache === 'directsync'
-  const server = { 'server.type': 'unix', 'server.path': socketOf(host, backend), export: EXPORTED_DISK }
+  const server = { 'server.type': 'unix', 'server.path': socketOf(host, backend), export: SERVED_DISK }
   return {
     parts: [
       { option: 'blockdev', properties: { driver: 'nbd', 'node-name': node, ...server, ...common } },

@@ -11,6 +11,8 @@ export interface HostSettings extends CredentialFiles {
   readonly controllers: readonly Endpoint[]
   /** Names that serve to choose a host for a machine. */
   readonly networks: readonly string[]
+  /** Folders with files that machines of other hosts may have as disks. */
+  readonly volumes: readonly string[]
 }
 
 const MOST_NAMES = 64
@@ -24,7 +26,7 @@ export function hostSettings(
   fields: Readonly<Record<string, unknown>>,
   { fail, path }: { readonly fail: Fail; readonly path: ReadPath },
 ): HostSettings {
-  const { id, networks = [], controllers = [], advertise = fields.listen } = fields
+  const { id, networks = [], volumes = [], controllers = [], advertise = fields.listen } = fields
   if (typeof id !== 'string' || !HOST_ID.test(id) || id === CONTROLLER)
     return fail(`host.id: ${JSON.stringify(id)}, want 1 to 63 of a-z, 0-9, . and -, and not "${CONTROLLER}"`)
   const endpoints = listOf('host.controllers', controllers, fail)
@@ -36,6 +38,7 @@ export function hostSettings(
     ca: path('host.ca', fields.ca),
     cert: path('host.cert', fields.cert),
     key: path('host.key', fields.key),
+    volumes: listOf('host.volumes', volumes, fail).map((folder) => path('host.volumes', folder)),
     networks: listOf('host.networks', networks, fail).map((name) =>
       typeof name === 'string' && NAME.test(name)
         ? name
@@ -45,7 +48,17 @@ export function hostSettings(
 }
 
 /** The names of the fields of the table. */
-export const HOST_FIELDS = ['id', 'listen', 'advertise', 'controllers', 'ca', 'cert', 'key', 'networks']
+export const HOST_FIELDS = [
+  'id',
+  'listen',
+  'advertise',
+  'controllers',
+  'ca',
+  'cert',
+  'key',
+  'networks',
+  'volumes',
+]
 
 function listOf(where: string, value: unknown, fail: Fail): readonly unknown[] {
   if (Array.isArray(value) && value.length <= MOST_NAMES) return value

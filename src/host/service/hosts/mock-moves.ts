@@ -62,6 +62,7 @@ export function mockMoves({
     ensureTarget: noMachines,
     giveUpTarget: noMachines,
     startMigration: noMachines,
+    fenceVolume: noMachines,
     handover: failing,
   }
 }

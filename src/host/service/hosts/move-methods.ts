@@ -58,6 +58,7 @@ export function handoverMethods(
           checkOwner(tenants, owner, specification),
         ),
     },
+    fenceVolume: { ...BY_HOSTS, handle: async (request, call) => move.fenceVolume(request, hostOf(call)) },
   }
 }
 

@@ -2,8 +2,11 @@ import { neverAborted } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
+import { HandoverDefinition } from '../../../gen/microvm/instance/v1/handover.ts'
+import { clientFor } from '../../../rpc/client.ts'
 import { openController } from '../../controller/client.ts'
 import type { LeaseController } from '../../instance/leases/machine-lease.ts'
+import type { VolumesHost } from '../../instance/leases/volumes.ts'
 import type { OnlyVm } from '../../instance/moving/only-vm.ts'
 import type { Registry } from '../../instance/registry/registry.ts'
 import type { HostFacts } from '../../migration/manifest.ts'
@@ -19,6 +22,8 @@ export interface OpenHost {
   readonly among: MoveHost
   /** Undefined without controllers. */
   readonly leases: LeaseController | undefined
+  /** Of this host, for the machines of others. */
+  readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity'>
   /** Says to the controllers that this host is there, until it is closed. */
   register(facts: () => Promise<HostFacts>): void
   /** Ends the calls to controllers, and all waits for them. */
@@ -41,7 +46,12 @@ export function openHost(options: {
   const closing = new AbortController()
   const runIds = new SerialQueue()
   const draining = new Draining(options.registry)
-  const client = options.controller === undefined ? controllerOf(settings, credentials) : undefined
+  const dial: MoveHost['dial'] = async (text, name, signal) => {
+    const endpoint = parseEndpoint(text)
+    if (endpoint === undefined) throw new AgentError('FAILED_PRECONDITION', `host ${name}: no endpoint`)
+    return await dialHost(endpoint, { name, credentials, signal })
+  }
+  const client = options.controller === undefined ? controllerOf(settings, credentials, dial) : undefined
   const among: MoveHost = {
     id: settings.id,
     only,
@@ -49,11 +59,7 @@ export function openHost(options: {
     address: settings.listen.host,
     identity: credentials.files,
     controller: options.controller ?? client?.controller ?? NO_CONTROLLER,
-    dial: async (text, name, signal) => {
-      const endpoint = parseEndpoint(text)
-      if (endpoint === undefined) throw new AgentError('FAILED_PRECONDITION', `host ${name}: no endpoint`)
-      return await dialHost(endpoint, { name, credentials, signal })
-    },
+    dial,
     drain: (isDraining) => draining.set(isDraining),
     nextRunId: () => runIds.run(() => nextRunId(stateFolder, nowNs()), neverAborted),
     closing: closing.signal,
@@ -62,6 +68,7 @@ export function openHost(options: {
   return {
     among,
     leases: client?.leases,
+    volumes: { address: settings.listen.host, folders: settings.volumes, identity: credentials.files },
     register: (facts) => {
       if (client === undefined) return
       const { id, networks } = settings
@@ -84,7 +91,7 @@ export function openHost(options: {
   }
 }
 
-function controllerOf({ controllers }: HostSettings, credentials: Credentials) {
+function controllerOf({ controllers }: HostSettings, credentials: Credentials, dial: MoveHost['dial']) {
   if (controllers.length === 0) return undefined
   const { runLease, service, vms, close } = openController({ endpoints: controllers, credentials })
   const controller: MoveController = {
@@ -98,10 +105,27 @@ function controllerOf({ controllers }: HostSettings, credentials: Credentials) {
     ensureVm: async (request, signal) => void (await service.ensureVm(request, { signal })),
     removeVm: async (us) => void (await service.removeVm({ us })),
     renewLease: (request, signal) => service.renewLease(request, { signal }),
+    getVm: (request) => service.getVm(request),
+    fenceVolume: async (host, request, signal) => {
+      const { hosts } = await service.listHosts({}, { signal })
+      const found = hosts.find(({ id }) => id === host)
+      if (found === undefined)
+        throw new AgentError('UNAVAILABLE', `host ${host}: not known to the controllers`)
+      const connection = await dial(found.endpoint, host, signal)
+      try {
+        const { fenceVolume } = clientFor(HandoverDefinition, connection)
+        return await fenceVolume(request, { signal, timeoutMs: FENCE_MS })
+      } finally {
+        connection.close()
+      }
+    },
     runLease,
   }
   return { controller, leases, service, close }
 }
+
+/** For the end of one server, and the start of another. */
+const FENCE_MS = 60_000
 
 const missing = async (): Promise<never> => {
   throw new AgentError('FAILED_PRECONDITION', 'host.controllers: none, want one in the configuration')

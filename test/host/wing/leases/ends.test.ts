@@ -1,21 +1,19 @@
-import { type ChildProcess, fork, spawn } from 'node:child_process'
-import { mkdirSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { type ChildProcess, fork } from 'node:child_process'
+import { mkdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../../src/base/abort.ts'
 import { buildHolder } from '../../../../src/build/native.ts'
 import { RunLeaseUpdate, RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
 import type { HolderClient } from '../../../../src/host/instance/holder/holder-client.ts'
 import { startHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { endOfGrant } from '../../../../src/host/instance/leases/lease-keeper.ts'
-import { qemuStorageFence } from '../../../../src/host/instance/leases/storage-fence.ts'
-import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../../support/host/network-namespace.ts'
 import { realNative } from '../../../support/os/real-native.ts'
 import { endChild, processState } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { type FrameWatcher, watchFrames, withBridge } from './frame-sender.ts'
+import { TestVolumes } from './test-volumes.ts'
 
 const TTL_MS = 3000
 const MS = 1_000_000n
@@ -175,24 +173,12 @@ describe('the end of a machine with LM_FULL_LEASES', () => {
 
   it('comes by the network and the storage with SIGSTOP of holder and daemon', async () => {
     const folder = temporaryFolder()
-    const [volume, socket, control] = ['one', 'nbd', 'qmp'].map((name) => join(folder, name))
-    writeFileSync(volume ?? '', '')
-    truncateSync(volume ?? '', 1 << 20)
-    const storage = spawn(
-      'qemu-storage-daemon',
-      [
-        ...['--blockdev', `driver=file,node-name=one,filename=${volume}`],
-        ...['--nbd-server', `addr.type=unix,addr.path=${socket}`],
-        ...['--chardev', `socket,id=q,path=${control},server=on,wait=off`, '--monitor', 'chardev=q'],
-      ],
-      { stdio: 'inherit' },
-    )
-    const qmp = await connectQmp(control ?? '', AbortSignal.timeout(20_000))
-    const fence = (epoch: bigint) => qemuStorageFence(qmp).fence('one', epoch, neverAborted)
-    const url = `nbd+unix:///${await fence(1n)}?socket=${socket}`
+    const storage = await TestVolumes.open(folder)
+    await storage.fence()
+    const url = `nbd+unix:///disk?socket=${join(folder, 'run1.sock')}`
     const writes = 'while sleep 0.05; do echo write 0 4096; done'
     const place = await Place.make(join(folder, 'instance'), `${writes} | qemu-io -f raw -t none '${url}'`)
-    const writtenMs = () => statSync(volume ?? '').mtimeMs
+    const writtenMs = () => statSync(storage.path).mtimeMs
     const writesOn = async () => {
       const before = writtenMs()
       await until(() => writtenMs() > before)
@@ -210,7 +196,8 @@ describe('the end of a machine with LM_FULL_LEASES', () => {
       expect(place.seen.lastNs()).toBeGreaterThan(stoppedNs)
       expect(Number((place.seen.lastNs() - untilNs) / MS)).toBeLessThan(100)
       await writesOn()
-      await fence(2n)
+      storage.run = 2n
+      await storage.fence()
       const fencedMs = writtenMs()
       await sleep(300)
       expect(writtenMs()).toBe(fencedMs)
@@ -218,8 +205,7 @@ describe('the end of a machine with LM_FULL_LEASES', () => {
       expect(await place.died(boottimeNs() + BigInt(LATE_MS) * MS)).toBeDefined()
     } finally {
       await place.close()
-      qmp.close()
-      await endChild(storage, 'SIGKILL')
+      await storage.close()
     }
   })
 })

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { abortable, neverAborted } from '../../../../src/base/abort.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
+import { Vm } from '../../../../src/gen/microvm/controller/v1/controller.ts'
 import { RunLeaseUpdate } from '../../../../src/gen/vm.ts'
 import { findHolder, killHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { type LeaseController, MachineLease } from '../../../../src/host/instance/leases/machine-lease.ts'
@@ -32,6 +33,10 @@ const controller: LeaseController = {
     const answered = new Promise<RunLeaseUpdate>((resolve) => waiting.set(text, resolve))
     tell({ nonce: text })
     return await abortable(answered, signal).finally(() => waiting.delete(text))
+  },
+  getVm: async () => Vm.create(),
+  fenceVolume: async () => {
+    throw new Error('no other host')
   },
   async *runLease(_, signal) {
     await abortable(new Promise<never>(() => {}), signal)

@@ -1,15 +1,17 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import {
   Backend,
   ChangeStateRequest_Change as Change,
+  Device,
   type EnsureInstanceRequest,
   File_Access,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { LeaseMode, RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
+import { findHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { processState } from '../../../support/processes.ts'
@@ -19,6 +21,8 @@ import { lifePlan, openReal } from '../../../support/wing/real-wing.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
 
 const TTL_MS = 2000
+/** Nothing is for other hosts. */
+const NO_VOLUMES = { address: '127.0.0.1', folders: [], identity: { ca: '', cert: '', key: '' } }
 const { LM_FULL_LEASES, LM_STORAGE_LOCKING, LM_UNKNOWN } = LeaseMode
 
 describe('instances with a lease', () => {
@@ -45,7 +49,7 @@ describe('instances with a lease', () => {
 
   function open(): Promise<Instances> {
     const nextRunId = async () => ++runs
-    return openReal(folder, registry, { leases: { id: 'a', controller, nextRunId } })
+    return openReal(folder, registry, { leases: { id: 'a', controller, nextRunId, volumes: NO_VOLUMES } })
   }
   function request(
     mode: LeaseMode,
@@ -59,6 +63,22 @@ describe('instances with a lease', () => {
       ...plan.request,
       properties: { key: 'web', tenant: '', labels: {}, lease: { mode, ttlMs } },
       specification: specification && { ...specification, backends: { 'root-file': root } },
+    }
+  }
+  function withRoot(
+    wanted: EnsureInstanceRequest,
+    root: Parameters<typeof Backend.fromPartial>[0],
+    device?: Parameters<typeof Device.fromPartial>[0],
+  ): EnsureInstanceRequest {
+    const { specification } = wanted
+    const backends = { 'root-file': Backend.fromPartial(root) }
+    const [[key = '', first] = []] = Object.entries(specification?.devices ?? {})
+    const devices = device && {
+      [key]: Device.fromPartial({ ...device, slot: first?.slot ?? 0, backend: 'root-file' }),
+    }
+    return {
+      ...wanted,
+      specification: specification && { ...specification, backends, ...(devices && { devices }) },
     }
   }
   const full = () => request(LM_FULL_LEASES, TTL_MS, File_Access.SCRATCH)
@@ -165,6 +185,31 @@ describe('instances with a lease', () => {
     expect(controller.removed.map(({ runId }) => runId)).toEqual([101n])
   })
 
+  it('with LM_FULL_LEASES write to disks that this host serves to them alone', async () => {
+    await instances.ensure(request(LM_FULL_LEASES, TTL_MS), ADMIN)
+    await run()
+    const path = join(folder, 'disks', 'root')
+    expect(controller.vms.get('web')?.volumes).toMatchObject([{ key: 'root-file', host: 'a', path }])
+    await instances.close()
+    instances = await open()
+    const [server = ''] = readdirSync(join(folder, 'volumes'))
+    const holder = await findHolder(join(folder, 'volumes', server))
+    const [before] = (await holder?.children()) ?? []
+    await holder?.kill('volume', 9)
+    await holder?.ended
+    const pidOf = async () => {
+      const again = await findHolder(join(folder, 'volumes', server))
+      const [child] = (await again?.children()) ?? []
+      again?.disconnect()
+      return child?.pid ?? before?.pid
+    }
+    await expect.poll(pidOf, { timeout: 8000 }).not.toBe(before?.pid)
+    expect((await get()).state).toBe(State.RUNNING)
+    await instances.remove('web', ADMIN)
+    expect(readdirSync(join(folder, 'volumes'))).toEqual([])
+    expect([...(await registry.load('settings')).keys()].join()).not.toMatch('volume/')
+  })
+
   it('are removed from a controller that was away', async () => {
     await instances.ensure(request(LM_STORAGE_LOCKING), ADMIN)
     controller.isAway = true
@@ -200,7 +245,18 @@ describe('instances with a lease', () => {
         'properties.lease.ttl_ms: 999, want 1000 to 3600000',
       ],
       [request(LM_FULL_LEASES, 2 ** 32 - 1), 'INVALID_ARGUMENT', 'properties.lease.ttl_ms: 4294967295'],
-      [request(LM_FULL_LEASES, TTL_MS), 'FAILED_PRECONDITION', 'backends.root-file: cannot be fenced (file)'],
+      [
+        withRoot(request(LM_FULL_LEASES, TTL_MS), { virtiofsd: { path: folder } }, { share: { tag: 'x' } }),
+        'FAILED_PRECONDITION',
+        'backends.root-file: cannot be fenced (virtiofsd), as LM_FULL_LEASES wants it',
+      ],
+      [
+        withRoot(request(LM_STORAGE_LOCKING), {
+          file: { path: '/srv/x', access: File_Access.READ_WRITE, host: 'b' },
+        }),
+        'FAILED_PRECONDITION',
+        'backends.root-file.file.host: want properties.lease with LM_FULL_LEASES for a disk of another host',
+      ],
     ] as const
     for (const [wanted, code, text] of refusals)
       await expect(instances.ensure(wanted, ADMIN)).rejects.toMatchObject({

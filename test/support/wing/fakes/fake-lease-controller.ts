@@ -1,6 +1,10 @@
 import { abortable } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
-import type { EnsureVmRequest } from '../../../../src/gen/microvm/controller/v1/controller.ts'
+import {
+  type EnsureVmRequest,
+  type GetVmRequest,
+  Vm,
+} from '../../../../src/gen/microvm/controller/v1/controller.ts'
 import { type HypervisorID, RunLeaseUpdate, RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
 import type { LeaseController } from '../../../../src/host/instance/leases/machine-lease.ts'
 
@@ -31,6 +35,21 @@ export class FakeLeaseController implements LeaseController {
   async renewLease({ nonce }: { nonce: Uint8Array }): Promise<RunLeaseUpdate> {
     this.#answer()
     return this.#update({ nonce })
+  }
+
+  /** An epoch for each run. */
+  async getVm({ namespace, name }: GetVmRequest): Promise<Vm> {
+    this.#answer()
+    const known = this.vms.get(name)
+    if (known?.us === undefined) throw new AgentError('NOT_FOUND', `vm ${name}: not there`)
+    const epoch = known.us.runId
+    const volumes = known.volumes.map((volume) => ({ ...volume, epoch }))
+    return Vm.fromPartial({ namespace, name, authoritative: known.us, generation: epoch, volumes })
+  }
+
+  /** What the other hosts answer. */
+  fenceVolume: LeaseController['fenceVolume'] = async (host) => {
+    throw new AgentError('UNAVAILABLE', `host ${host}: not known`)
   }
 
   async *runLease(_: HypervisorID, signal: AbortSignal): AsyncGenerator<RunLeaseUpdate> {

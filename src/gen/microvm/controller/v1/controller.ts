@@ -62,7 +62,7 @@ export interface Vm {
   authoritative:
     | HypervisorID
     | undefined;
-  /** 1 at first; grows whenever another hypervisor becomes authoritative. It is the epoch of the VM's lease. */
+  /** Grows whenever another hypervisor becomes authoritative, also over a removal. It is the epoch of the VM's lease. */
   generation: bigint;
   settings:
     | VmSettings

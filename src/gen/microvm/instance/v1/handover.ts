@@ -12,6 +12,21 @@ export const protobufFileName = "microvm/instance/v1/handover.proto";
 
 /** How a machine that runs goes from one daemon to another, besides the channels of its QEMU (docs/migration.md). */
 
+export interface FenceVolumeRequest {
+  us:
+    | HypervisorID
+    | undefined;
+  /** Of the disk's backend. */
+  key: string;
+}
+
+export interface FenceVolumeResponse {
+  /** Where the disk is served by NBD over TLS, to the caller alone, and its name there. */
+  address: string;
+  port: number;
+  name: string;
+}
+
 export interface MoveRequest {
   /** The first one. */
   plan?:
@@ -123,6 +138,152 @@ export interface MoveRuns {
 export interface MoveDone {
   operation: Operation | undefined;
 }
+
+function createBaseFenceVolumeRequest(): FenceVolumeRequest {
+  return { us: undefined, key: "" };
+}
+
+export const FenceVolumeRequest: MessageFns<FenceVolumeRequest> = {
+  encode(message: FenceVolumeRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.us !== undefined) {
+      HypervisorID.encode(message.us, writer.uint32(10).fork()).join();
+    }
+    if (message.key !== "") {
+      writer.uint32(18).string(message.key);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FenceVolumeRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFenceVolumeRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.us = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FenceVolumeRequest>): FenceVolumeRequest {
+    return FenceVolumeRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FenceVolumeRequest>): FenceVolumeRequest {
+    const message = createBaseFenceVolumeRequest();
+    message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    message.key = object.key ?? "";
+    return message;
+  },
+};
+
+function createBaseFenceVolumeResponse(): FenceVolumeResponse {
+  return { address: "", port: 0, name: "" };
+}
+
+export const FenceVolumeResponse: MessageFns<FenceVolumeResponse> = {
+  encode(message: FenceVolumeResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.address !== "") {
+      writer.uint32(10).string(message.address);
+    }
+    if (message.port !== 0) {
+      writer.uint32(16).uint32(message.port);
+    }
+    if (message.name !== "") {
+      writer.uint32(26).string(message.name);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FenceVolumeResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFenceVolumeResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.address = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.port = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FenceVolumeResponse>): FenceVolumeResponse {
+    return FenceVolumeResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FenceVolumeResponse>): FenceVolumeResponse {
+    const message = createBaseFenceVolumeResponse();
+    message.address = object.address ?? "";
+    message.port = object.port ?? 0;
+    message.name = object.name ?? "";
+    return message;
+  },
+};
 
 function createBaseMoveRequest(): MoveRequest {
   return { plan: undefined, content: undefined, piece: undefined, end: undefined };
@@ -1138,6 +1299,15 @@ export const HandoverDefinition = {
       requestStream: true,
       responseType: MoveResponse as typeof MoveResponse,
       responseStream: true,
+      options: {},
+    },
+    /** Asks the host that has the file of a disk of LM_FULL_LEASES: from then on only the caller, which runs the machine, writes to it. */
+    fenceVolume: {
+      name: "FenceVolume",
+      requestType: FenceVolumeRequest as typeof FenceVolumeRequest,
+      requestStream: false,
+      responseType: FenceVolumeResponse as typeof FenceVolumeResponse,
+      responseStream: false,
       options: {},
     },
   },

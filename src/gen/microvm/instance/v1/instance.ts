@@ -471,7 +471,11 @@ export interface File {
   path: string;
   access: File_Access;
   /** The file is a LUKS image, which QEMU opens; of a disk only. */
-  encryption: Encryption | undefined;
+  encryption:
+    | Encryption
+    | undefined;
+  /** Id of the host that has the file; empty for this one. Of a disk with READ_WRITE, with LM_FULL_LEASES only. */
+  host: string;
 }
 
 export const File_Access = {
@@ -4810,7 +4814,7 @@ export const Backend: MessageFns<Backend> = {
 };
 
 function createBaseFile(): File {
-  return { path: "", access: 0, encryption: undefined };
+  return { path: "", access: 0, encryption: undefined, host: "" };
 }
 
 export const File: MessageFns<File> = {
@@ -4823,6 +4827,9 @@ export const File: MessageFns<File> = {
     }
     if (message.encryption !== undefined) {
       Encryption.encode(message.encryption, writer.uint32(34).fork()).join();
+    }
+    if (message.host !== "") {
+      writer.uint32(42).string(message.host);
     }
     return writer;
   },
@@ -4864,6 +4871,14 @@ export const File: MessageFns<File> = {
             message.encryption = Encryption.decode(reader, reader.uint32());
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.host = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4886,6 +4901,7 @@ export const File: MessageFns<File> = {
     message.encryption = (object.encryption !== undefined && object.encryption !== null)
       ? Encryption.fromPartial(object.encryption)
       : undefined;
+    message.host = object.host ?? "";
     return message;
   },
 };

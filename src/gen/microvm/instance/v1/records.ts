@@ -3,6 +3,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import { HypervisorID } from "../../../vm.ts";
 import {
   Awaiting,
   Layer,
@@ -96,6 +97,19 @@ export interface MovedRecord {
   key: string;
   tenant: string;
   moved: Moved | undefined;
+}
+
+/** A file of this host that is a disk of a machine with LM_FULL_LEASES, and who writes to it. */
+export interface VolumeRecord {
+  writer: HypervisorID | undefined;
+  key: string;
+  path: string;
+  epoch: bigint;
+  /** Where a writer of this host finds it, and the user who may; else `peer` is the writer's host, and `port` its own. */
+  socket: string;
+  uid: number;
+  peer: string;
+  port: number;
 }
 
 export interface DocumentRecord {
@@ -857,6 +871,150 @@ export const MovedRecord: MessageFns<MovedRecord> = {
     message.key = object.key ?? "";
     message.tenant = object.tenant ?? "";
     message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
+    return message;
+  },
+};
+
+function createBaseVolumeRecord(): VolumeRecord {
+  return { writer: undefined, key: "", path: "", epoch: 0n, socket: "", uid: 0, peer: "", port: 0 };
+}
+
+export const VolumeRecord: MessageFns<VolumeRecord> = {
+  encode(message: VolumeRecord, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.writer !== undefined) {
+      HypervisorID.encode(message.writer, writer.uint32(10).fork()).join();
+    }
+    if (message.key !== "") {
+      writer.uint32(18).string(message.key);
+    }
+    if (message.path !== "") {
+      writer.uint32(26).string(message.path);
+    }
+    if (message.epoch !== 0n) {
+      if (BigInt.asUintN(64, message.epoch) !== message.epoch) {
+        throw new globalThis.Error("value provided for field message.epoch of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.epoch);
+    }
+    if (message.socket !== "") {
+      writer.uint32(42).string(message.socket);
+    }
+    if (message.uid !== 0) {
+      writer.uint32(48).uint32(message.uid);
+    }
+    if (message.peer !== "") {
+      writer.uint32(58).string(message.peer);
+    }
+    if (message.port !== 0) {
+      writer.uint32(64).uint32(message.port);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): VolumeRecord {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseVolumeRecord();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.writer = HypervisorID.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.epoch = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.socket = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.uid = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.peer = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.port = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<VolumeRecord>): VolumeRecord {
+    return VolumeRecord.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<VolumeRecord>): VolumeRecord {
+    const message = createBaseVolumeRecord();
+    message.writer = (object.writer !== undefined && object.writer !== null)
+      ? HypervisorID.fromPartial(object.writer)
+      : undefined;
+    message.key = object.key ?? "";
+    message.path = object.path ?? "";
+    message.epoch = (object.epoch !== undefined && object.epoch !== null) ? BigInt(object.epoch) : 0n;
+    message.socket = object.socket ?? "";
+    message.uid = object.uid ?? 0;
+    message.peer = object.peer ?? "";
+    message.port = object.port ?? 0;
     return message;
   },
 };

@@ -1,0 +1,277 @@
+import { createHash } from 'node:crypto'
+import { chown, mkdir, realpath, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { neverAborted } from '../../../base/abort.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { isWithin } from '../../../base/paths.ts'
+import { SerialQueue } from '../../../base/serial-queue.ts'
+import type { GetVmRequest, Vm } from '../../../gen/microvm/controller/v1/controller.ts'
+import { VolumeRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import type { HypervisorID } from '../../../gen/vm.ts'
+import type { Clock } from '../../../os/clock.ts'
+import { endRunning } from '../holder/ask-holder.ts'
+import type { Holder } from '../holder/holder.ts'
+import type { InstanceLimits } from '../limits.ts'
+import type { Registry } from '../registry/registry.ts'
+import { type HostIdentity, nameOfExport, startVolumeDaemon } from './volume-daemon.ts'
+
+export interface VolumesHost {
+  /** Of this host, among those of its controllers. */
+  readonly id: string
+  /** Where other hosts reach this one. */
+  readonly address: string
+  readonly identity: HostIdentity
+  /** Those with files that machines of other hosts may have. */
+  readonly folders: readonly string[]
+  /** Rejects with NOT_FOUND for a VM that is not there. */
+  readonly getVm: (request: GetVmRequest) => Promise<Vm>
+  readonly stateFolder: string
+  /** Of qemu-storage-daemon. */
+  readonly program: string
+  readonly registry: Pick<Registry, 'commit' | 'load'>
+  readonly holders: {
+    start(folder: string, cgroups: readonly string[]): Promise<Holder>
+    find(folder: string): Promise<Holder | undefined>
+    kill(folder: string): Promise<void>
+  }
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly limits: InstanceLimits
+  readonly log: Logger
+}
+
+/** Where the writer of an epoch finds its volume. */
+export interface Reach {
+  readonly address: string
+  readonly port: number
+  readonly name: string
+}
+
+/** The host that has a volume, and what serves it here. */
+export interface Bridge<Process> {
+  readonly host: string
+  readonly to: (reach: Reach) => Process
+}
+
+/** A writer of this host, by a socket that its user may open; or the host of another. */
+export type Writer = { readonly socket: string; readonly uid: number } | { readonly peer: string }
+
+/** In the registry's table of settings. */
+const ROWS = 'volume/'
+/** Before a server that has ended is started again; the pause doubles. */
+const PAUSE_MS = { first: 100, longest: 30_000 } as const
+/** How often the controllers are asked whether there are still VMs of the volumes. */
+const SWEEP_MS = 600_000
+
+/**
+ * The files of this host that are disks of machines with LM_FULL_LEASES, here or on other hosts. Each is served by a
+ * qemu-storage-daemon to one writer, which the controller names. Another writer gets another server, once that of the one before has
+ * ended with all that it was doing.
+ */
+export class Volumes {
+  readonly #host: VolumesHost
+  readonly #closed = new AbortController()
+  /** One change of a volume at a time. */
+  readonly #queues = new Map<string, SerialQueue>()
+  readonly #served = new Map<string, VolumeRecord>()
+  #sweep: NodeJS.Timeout | undefined
+
+  constructor(host: VolumesHost) {
+    this.#host = host
+  }
+
+  get identity(): HostIdentity {
+    return this.#host.identity
+  }
+
+  get id(): string {
+    return this.#host.id
+  }
+
+  /** Goes on with those that an earlier daemon has served. */
+  async open(): Promise<void> {
+    const { registry } = this.#host
+    for (const [key, row] of await registry.load('settings'))
+      if (key.startsWith(ROWS)) this.#served.set(key, VolumeRecord.decode(row))
+    for (const [row, record] of this.#served)
+      void this.#change(row, async () => this.#keep(row, record)).catch((error) => this.#warn(record, error))
+    this.#sweep = setInterval(() => this.#endForgotten(), SWEEP_MS).unref()
+    this.#endForgotten()
+  }
+
+  /**
+   * Ends the writers of earlier epochs, whose requests fail from then on, and lets `us` alone write. Rejects with FAILED_PRECONDITION
+   * unless `us` runs the VM, says the controller, and this host has the volume.
+   */
+  async fence(us: HypervisorID, key: string, writer: Writer): Promise<Reach> {
+    const row = rowOf(us, key)
+    return await this.#change(row, async () => {
+      const record = await this.#recordOf(us, key, writer)
+      this.#served.set(row, record)
+      await this.#commit(row, record)
+      await this.#end(row)
+      await this.#start(row, record)
+      return { address: this.#host.address, port: record.port, name: nameOfExport(record) }
+    })
+  }
+
+  /** Ends the server that a writer of this host has at the socket, if there is one. */
+  async release(socket: string): Promise<void> {
+    for (const row of this.#served.keys())
+      await this.#change(row, async () => {
+        if (this.#served.get(row)?.socket === socket) await this.#forget(row)
+      })
+  }
+
+  /** The servers go on. */
+  close(): void {
+    clearInterval(this.#sweep)
+    this.#closed.abort(new AgentError('CANCELLED', 'the daemon stops'))
+  }
+
+  async #change<T>(row: string, change: () => Promise<T>): Promise<T> {
+    const queue = this.#queues.get(row) ?? new SerialQueue()
+    this.#queues.set(row, queue)
+    return await queue.run(change, neverAborted)
+  }
+
+  async #recordOf(us: HypervisorID, key: string, writer: Writer): Promise<VolumeRecord> {
+    const { getVm, id } = this.#host
+    const { namespace, vmName: name } = us
+    const refused = (text: string) =>
+      new AgentError('FAILED_PRECONDITION', `volume ${key} of ${name}: ${text}`)
+    const { authoritative, volumes } = await getVm({ namespace, name })
+    if (authoritative?.podName !== us.podName || authoritative.runId !== us.runId)
+      throw refused(`${us.podName.slice(0, 128)} does not run the machine, says the controller`)
+    const volume = volumes.find((each) => each.key === key && each.host === id)
+    if (volume === undefined) throw refused(`not on host ${id}, says the controller`)
+    const before = this.#served.get(rowOf(us, key))
+    if (before !== undefined && before.epoch > volume.epoch)
+      throw refused(`epoch ${before.epoch} has it, want no earlier one than that`)
+    const { epoch, path } = volume
+    const record = { ...VolumeRecord.create(), ...{ writer: us, key, path, epoch } }
+    if ('socket' in writer) return { ...record, socket: writer.socket, uid: writer.uid }
+    if (!(await this.#isOffered(path)))
+      throw refused(`${path}: not below a folder of host.volumes in the configuration of host ${id}`)
+    return { ...record, peer: writer.peer, port: await freePort(this.#host.address) }
+  }
+
+  async #isOffered(path: string): Promise<boolean> {
+    const found = await realpath(path).catch(() => undefined)
+    return found === path && this.#host.folders.some((folder) => isWithin(path, folder))
+  }
+
+  async #start(row: string, record: VolumeRecord): Promise<void> {
+    const { address, holders, identity, limits, program } = this.#host
+    const folder = this.#folderOf(row)
+    await mkdir(folder, { mode: 0o700, recursive: true })
+    const holder = await holders.start(folder, [])
+    const place = { folder, program, address, identity, withinMs: limits.daemonMs }
+    await startVolumeDaemon(holder, record, place)
+    if (record.socket !== '' && record.uid !== 0) await chown(record.socket, record.uid, record.uid)
+    this.#follow(row, record, holder)
+  }
+
+  /** Takes in a server, or starts it again where it has ended. */
+  async #keep(row: string, record: VolumeRecord): Promise<void> {
+    if (this.#served.get(row) !== record) return
+    const holder = await this.#host.holders.find(this.#folderOf(row)).catch(() => undefined)
+    const isThere = (await holder?.children())?.some(({ exit }) => exit === undefined)
+    if (holder !== undefined && isThere) return this.#follow(row, record, holder)
+    await this.#end(row)
+    await this.#start(row, record)
+  }
+
+  /** Starts the server again when it ends by itself: its writer waits for that. */
+  #follow(row: string, record: VolumeRecord, holder: Holder): void {
+    const { log } = this.#host
+    const again = async () => {
+      for (let pauseMs: number = PAUSE_MS.first; this.#isServed(row, record); ) {
+        try {
+          return await this.#change(row, () => this.#keep(row, record))
+        } catch (error) {
+          this.#warn(record, error)
+        }
+        await delay(pauseMs, undefined, { ref: false })
+        pauseMs = Math.min(pauseMs * 2, PAUSE_MS.longest)
+      }
+    }
+    const ended = Promise.withResolvers<void>()
+    holder.onExit(() => ended.resolve())
+    void holder.ended.then(ended.resolve)
+    void ended.promise.then(() => {
+      if (!this.#isServed(row, record)) return
+      log.warn('server of a volume has ended', { volume: record.path })
+      return again()
+    })
+  }
+
+  #isServed(row: string, record: VolumeRecord): boolean {
+    return this.#served.get(row) === record && !this.#closed.signal.aborted
+  }
+
+  /** Kills the server. Resolves once it and all that it was doing have ended. */
+  async #end(row: string): Promise<void> {
+    const { clock, holders, limits } = this.#host
+    const folder = this.#folderOf(row)
+    const holder = await holders.find(folder).catch(() => holders.kill(folder))
+    if (holder) await endRunning({ clock, limits }, holder)
+    await rm(join(folder, 'holder.sock'), { force: true })
+  }
+
+  async #forget(row: string): Promise<void> {
+    this.#served.delete(row)
+    await this.#end(row)
+    await rm(this.#folderOf(row), { recursive: true, force: true })
+    await this.#commit(row, undefined)
+  }
+
+  async #commit(key: string, record: VolumeRecord | undefined): Promise<void> {
+    const payload = record && VolumeRecord.encode(record).finish()
+    await this.#host.registry.commit([{ table: 'settings', key, payload }], { frees: payload === undefined })
+  }
+
+  /** Ends the servers of VMs that there are no more. */
+  #endForgotten(): void {
+    for (const [row, record] of this.#served) {
+      const { namespace = '', vmName: name = '' } = record.writer ?? {}
+      const look = this.#host.getVm({ namespace, name }).catch((error) => {
+        if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+        return this.#change(row, async () => {
+          if (this.#isServed(row, record)) await this.#forget(row)
+        })
+      })
+      look.catch((error) => this.#warn(record, error))
+    }
+  }
+
+  #folderOf(row: string): string {
+    const name = createHash('sha256').update(row).digest('hex').slice(0, 16)
+    return join(this.#host.stateFolder, 'volumes', name)
+  }
+
+  #warn({ path }: VolumeRecord, error: unknown): void {
+    if (!this.#closed.signal.aborted) this.#host.log.warn('volume', { volume: path, error: messageOf(error) })
+  }
+}
+
+function rowOf({ namespace, vmName }: Pick<HypervisorID, 'namespace' | 'vmName'>, key: string): string {
+  return `${ROWS}${namespace}/${vmName}/${key}`
+}
+
+/** Another process may take it before the server does, whose start fails then. */
+async function freePort(host: string): Promise<number> {
+  const server = createServer()
+  const listening = Promise.withResolvers<void>()
+  server.once('listening', listening.resolve).once('error', listening.reject)
+  server.listen({ host, port: 0, exclusive: true })
+  try {
+    await listening.promise
+    const address = server.address()
+    return typeof address === 'object' ? (address?.port ?? 0) : 0
+  } finally {
+    server.close()
+  }
+}

@@ -1,0 +1,112 @@
+import { mkdirSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { buildAddon, buildHolder } from '../../../../src/build/native.ts'
+import { Vm } from '../../../../src/gen/microvm/controller/v1/controller.ts'
+import { findHolder, killHolder, startHolder } from '../../../../src/host/instance/holder/start-holder.ts'
+import { type Reach, Volumes } from '../../../../src/host/instance/leases/volumes.ts'
+import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
+import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import { hypervisor } from '../../../support/wing/controller/vms.ts'
+import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
+
+/** Host `a` with a volume of VM `web`, and its controller, which has `run` of `host` run the VM. */
+export class TestVolumes {
+  readonly folder: string
+  readonly path: string
+  readonly authority = hostAuthority('hosts', ['a', 'b', 'c'])
+  host = 'a'
+  run = 1n
+  /** The controller knows it. */
+  isThere = true
+  folders: readonly string[]
+  volumes: Volumes
+  readonly #registry = memoryRegistry()
+  readonly #holder: string
+
+  private constructor(folder: string, holder: string) {
+    this.folder = folder
+    this.#holder = holder
+    this.path = join(folder, 'disks', 'root')
+    this.folders = [join(folder, 'disks')]
+    mkdirSync(join(folder, 'disks'))
+    writeFileSync(this.path, '')
+    truncateSync(this.path, 1 << 20)
+    this.volumes = this.#opened()
+  }
+
+  static async open(folder: string): Promise<TestVolumes> {
+    const [holder] = await Promise.all([buildHolder(), buildAddon()])
+    const volumes = new TestVolumes(folder, holder)
+    await volumes.volumes.open()
+    return volumes
+  }
+
+  /** As another daemon does. */
+  async openAgain(): Promise<void> {
+    this.volumes.close()
+    this.volumes = this.#opened()
+    await this.volumes.open()
+  }
+
+  /** Resolves with the arguments of the NBD client of the present run, without its credentials. */
+  async fence(run = this.run): Promise<Record<string, unknown> & { readonly reach: Reach }> {
+    const { host } = this
+    const us = hypervisor(host, run)
+    const socket = join(this.folder, `run${run}.sock`)
+    const reach = await this.volumes.fence(us, 'root', host === 'a' ? { socket, uid: 0 } : { peer: host })
+    const { address, name, port } = reach
+    const server =
+      host === 'a' ? { type: 'unix', path: socket } : { type: 'inet', host: address, port: `${port}` }
+    return { reach, driver: 'nbd', server, export: name }
+  }
+
+  /** Makes the folder in which QEMU finds what a client of this name shows. */
+  credentials(name: string): string {
+    const folder = join(this.folder, `tls-${name}`)
+    const { ca, folder: from } = this.authority
+    mkdirSync(folder)
+    symlinkSync(ca, join(folder, 'ca-cert.pem'))
+    symlinkSync(join(from, `${name}.pem`), join(folder, 'client-cert.pem'))
+    symlinkSync(join(from, `${name}.key`), join(folder, 'client-key.pem'))
+    return folder
+  }
+
+  /** Of the holders of servers. */
+  holders(): readonly string[] {
+    const folder = join(this.folder, 'volumes')
+    return readdirSync(folder).map((name) => join(folder, name))
+  }
+
+  async killServer(): Promise<void> {
+    for (const folder of this.holders()) {
+      const holder = await findHolder(folder)
+      await holder?.kill('volume', 9)
+      holder?.disconnect()
+    }
+  }
+
+  async close(): Promise<void> {
+    this.volumes.close()
+    for (const folder of this.holders()) await killHolder(folder)
+  }
+
+  #opened(): Volumes {
+    const files = { ca: this.authority.ca, cert: join(this.authority.folder, 'a.pem') }
+    return new Volumes({
+      ...{ id: 'a', address: '127.0.0.1', folders: this.folders, stateFolder: this.folder },
+      identity: { ...files, key: join(this.authority.folder, 'a.key') },
+      getVm: async ({ namespace, name }) => {
+        if (!this.isThere) throw new AgentError('NOT_FOUND', 'vm: not there')
+        const volumes = [{ key: 'root', host: 'a', path: this.path, epoch: this.run }]
+        return Vm.fromPartial({ namespace, name, authoritative: hypervisor(this.host, this.run), volumes })
+      },
+      ...{ program: 'qemu-storage-daemon', registry: this.#registry, limits: INSTANCE_LIMITS },
+      holders: { start: (of) => startHolder(of, this.#holder), find: findHolder, kill: killHolder },
+      clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
+      log: silentLogger(),
+    })
+  }
+}
