@@ -2,15 +2,17 @@ import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import type { Fleet, HostId } from './fleet.ts'
 import { type JournalLine, type JournalRecord, journalLines, readJournal } from './journal.ts'
 
+type Machine = Pick<Fleet, 'journal' | 'folderOf' | 'chain'>
+
 /** What a machine has written, printed and been run by, from its first boot on. Each look throws for what must not be. */
 export class History {
-  readonly #fleet: Fleet
+  readonly #fleet: Machine
   #last: JournalRecord = { number: 0, boot: 1, time: 0n }
   #printed: JournalLine = { number: 0, boot: 1, isConflict: false }
   /** Each boot is one that was asked for. */
   #boots = 1
 
-  constructor(fleet: Fleet) {
+  constructor(fleet: Machine) {
     this.#fleet = fleet
   }
 
