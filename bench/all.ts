@@ -42,8 +42,8 @@ const PATHS = [
   'host/host-service',
   'host/initial-image',
   ...['host/snapshots', 'host/saved-machine'],
-  'host/bulk-move',
-  'host/controller',
+  ...['host/bulk-move', 'host/move'],
+  ...['host/controller', 'host/idle-lease'],
   'host/warm-start',
   'host/console-calls',
 ]
