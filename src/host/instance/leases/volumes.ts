@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { chown, mkdir, realpath, rm } from 'node:fs/promises'
+import { chown, mkdir, readdir, realpath, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -73,8 +73,10 @@ const SWEEP_MS = 600_000
 export class Volumes {
   readonly #host: VolumesHost
   readonly #closed = new AbortController()
-  /** One change of a volume at a time. */
-  readonly #queues = new Map<string, SerialQueue>()
+  /** One change of a volume at a time, and how many there are. */
+  readonly #queues = new Map<string, { readonly queue: SerialQueue; changes: number }>()
+  /** Connections to those that serve. */
+  readonly #holders = new Map<string, Holder>()
   readonly #served = new Map<string, VolumeRecord>()
   #sweep: NodeJS.Timeout | undefined
 
@@ -95,6 +97,7 @@ export class Volumes {
     const { registry } = this.#host
     for (const [key, row] of await registry.load('settings'))
       if (key.startsWith(ROWS)) this.#served.set(key, VolumeRecord.decode(row))
+    await this.#endUnknown()
     for (const [row, record] of this.#served)
       void this.#change(row, async () => this.#keep(row, record)).catch((error) => this.#warn(record, error))
     this.#sweep = setInterval(() => this.#endForgotten(), SWEEP_MS).unref()
@@ -119,29 +122,37 @@ export class Volumes {
 
   /** Ends the server that a writer of this host has at the socket, if there is one. */
   async release(socket: string): Promise<void> {
-    for (const row of this.#served.keys())
-      await this.#change(row, async () => {
-        if (this.#served.get(row)?.socket === socket) await this.#forget(row)
-      })
+    for (const [row, record] of this.#served)
+      if (record.socket === socket)
+        await this.#change(row, async () => {
+          if (this.#served.get(row) === record) await this.#forget(row)
+        })
   }
 
   /** The servers go on. */
   close(): void {
     clearInterval(this.#sweep)
     this.#closed.abort(new AgentError('CANCELLED', 'the daemon stops'))
+    for (const holder of this.#holders.values()) holder.disconnect()
   }
 
   async #change<T>(row: string, change: () => Promise<T>): Promise<T> {
-    const queue = this.#queues.get(row) ?? new SerialQueue()
-    this.#queues.set(row, queue)
-    return await queue.run(change, neverAborted)
+    const own = this.#queues.get(row) ?? { queue: new SerialQueue(), changes: 0 }
+    this.#queues.set(row, own)
+    own.changes += 1
+    try {
+      return await own.queue.run(change, neverAborted)
+    } finally {
+      own.changes -= 1
+      if (own.changes === 0) this.#queues.delete(row)
+    }
   }
 
   async #recordOf(us: HypervisorID, key: string, writer: Writer): Promise<VolumeRecord> {
     const { getVm, id } = this.#host
     const { namespace, vmName: name } = us
     const refused = (text: string) =>
-      new AgentError('FAILED_PRECONDITION', `volume ${key} of ${name}: ${text}`)
+      new AgentError('FAILED_PRECONDITION', `volume ${key.slice(0, 128)} of ${name.slice(0, 128)}: ${text}`)
     const { authoritative, volumes } = await getVm({ namespace, name })
     if (authoritative?.podName !== us.podName || authoritative.runId !== us.runId)
       throw refused(`${us.podName.slice(0, 128)} does not run the machine, says the controller`)
@@ -169,7 +180,10 @@ export class Volumes {
     await mkdir(folder, { mode: 0o700, recursive: true })
     const holder = await holders.start(folder, [])
     const place = { folder, program, address, identity, withinMs: limits.daemonMs }
-    await startVolumeDaemon(holder, record, place)
+    await startVolumeDaemon(holder, record, place).catch(async (error) => {
+      await this.#end(row)
+      throw error
+    })
     if (record.socket !== '' && record.uid !== 0) await chown(record.socket, record.uid, record.uid)
     this.#follow(row, record, holder)
   }
@@ -187,6 +201,11 @@ export class Volumes {
   /** Starts the server again when it ends by itself: its writer waits for that. */
   #follow(row: string, record: VolumeRecord, holder: Holder): void {
     const { log } = this.#host
+    if (this.#closed.signal.aborted) {
+      holder.disconnect()
+      return
+    }
+    this.#holders.set(row, holder)
     const again = async () => {
       for (let pauseMs: number = PAUSE_MS.first; this.#isServed(row, record); ) {
         try {
@@ -212,10 +231,16 @@ export class Volumes {
     return this.#served.get(row) === record && !this.#closed.signal.aborted
   }
 
-  /** Kills the server. Resolves once it and all that it was doing have ended. */
   async #end(row: string): Promise<void> {
+    const known = this.#holders.get(row)
+    this.#holders.delete(row)
+    await this.#endIn(this.#folderOf(row))
+    known?.disconnect()
+  }
+
+  /** Kills a server. Resolves once it and all that it was doing have ended. */
+  async #endIn(folder: string): Promise<void> {
     const { clock, holders, limits } = this.#host
-    const folder = this.#folderOf(row)
     const holder = await holders.find(folder).catch(() => holders.kill(folder))
     if (holder) await endRunning({ clock, limits }, holder)
     await rm(join(folder, 'holder.sock'), { force: true })
@@ -245,6 +270,19 @@ export class Volumes {
       })
       look.catch((error) => this.#warn(record, error))
     }
+  }
+
+  /** Ends those that a registry which was made anew has lost. */
+  async #endUnknown(): Promise<void> {
+    const { log, stateFolder } = this.#host
+    const all = await readdir(join(stateFolder, 'volumes')).catch(() => [])
+    const known = [...this.#served.keys()].map((row) => this.#folderOf(row))
+    for (const folder of all
+      .map((name) => join(stateFolder, 'volumes', name))
+      .filter((each) => !known.includes(each)))
+      await this.#endIn(folder)
+        .then(() => rm(folder, { recursive: true, force: true }))
+        .catch((error) => log.warn('volume not ended', { folder, error: messageOf(error) }))
   }
 
   #folderOf(row: string): string {

@@ -23,7 +23,7 @@ export class TestVolumes {
   isThere = true
   folders: readonly string[]
   volumes: Volumes
-  readonly #registry = memoryRegistry()
+  #registry = memoryRegistry()
   readonly #holder: string
 
   private constructor(folder: string, holder: string) {
@@ -49,6 +49,12 @@ export class TestVolumes {
     this.volumes.close()
     this.volumes = this.#opened()
     await this.volumes.open()
+  }
+
+  /** The same with an empty registry. */
+  async openAnew(): Promise<void> {
+    this.#registry = memoryRegistry()
+    await this.openAgain()
   }
 
   /** Resolves with the arguments of the NBD client of the present run, without its credentials. */

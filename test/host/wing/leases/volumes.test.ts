@@ -88,6 +88,14 @@ describe('the volumes of a host', () => {
     expect(await write()).toBe(EIO)
   })
 
+  it('are not served on for a daemon that does not know them', async () => {
+    const write = await qemuWith(await host.fence())
+    expect(await write()).toBeUndefined()
+    await host.openAnew()
+    expect(host.holders()).toEqual([])
+    expect(await write()).toBe(EIO)
+  })
+
   it('are for the host of the writer alone', async () => {
     host.host = 'b'
     const { reach } = await host.fence()
