@@ -48,8 +48,9 @@ export function recordOf(payload: Uint8Array): InstanceRecord {
   return InstanceRecord.decode(payload)
 }
 
-/** Writes the record into the instance's folder, from which the registry can be made anew. */
+/** Writes the record into the instance's folder, from which the registry can be made anew. There is none until its machine comes. */
 export async function writeRecordFile(folder: string, record: InstanceRecord): Promise<void> {
+  if (record.current === State.AWAITING) return
   const path = join(folder, RECORD_FILE)
   await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 }).catch(
     async (error) => {

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { jsonLogger } from '../../../../src/base/log.ts'
 import {
   InstanceServiceDefinition,
   MigrateInstanceRequest,
@@ -18,13 +19,17 @@ const TIMEOUT_MS = 120_000
 
 describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () => {
   let hosts: MovingHosts
+  const warnings: string[] = []
 
   beforeEach(() => {
-    hosts = new MovingHosts(['a', 'b'])
+    warnings.length = 0
+    const sink = (line: string) => void warnings.push(line)
+    hosts = new MovingHosts(['a', 'b'], jsonLogger({ level: () => 'warn', version: '', pid: 0, sink }))
   })
 
   afterEach(async () => {
     await hosts.end()
+    expect(warnings).toEqual([])
     for (const id of ['a', 'b']) expect(leftovers(hosts.host(id).machines.folder)).toEqual([])
   })
 
