@@ -12,6 +12,9 @@ export const AREAS: readonly string[] = [
   ...['storage', 'device', 'network', 'guest'],
   ...[
     'host',
+    'controller',
+    'hypervisor',
+    'leases',
     'spec',
     'qemu',
     'instance',
