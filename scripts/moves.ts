@@ -12,7 +12,7 @@ function prepare(): LongRun {
   console.log(`moves: ${count}, --seed ${seed}`)
   return {
     seed,
-    patterns: ['test/host/wing/migration/random-moves.test.ts'],
+    patterns: ['test/host/wing/migration/moves/random-moves.test.ts'],
     environment: (figures) => {
       const stop = `${figures}-stop`
       process.once('SIGTERM', () => writeFileSync(stop, ''))

@@ -3,12 +3,18 @@ import { readFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:tls'
 import { describe, expect, it } from 'vitest'
-import type { BulkEndpoint, BulkTls } from '../../../../src/host/migration/bulk/bulk.ts'
-import { openIncoming } from '../../../../src/host/migration/bulk/incoming.ts'
-import { TestHolders } from '../../../support/host/test-holder.ts'
-import { startBulkMachine } from '../../../support/wing/moves/bulk-machines.ts'
-import { checkGoesOn, hosts, openSource, startTarget, tlsOf } from '../../../support/wing/moves/bulk-moves.ts'
-import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
+import type { BulkEndpoint, BulkTls } from '../../../../../src/host/migration/bulk/bulk.ts'
+import { openIncoming } from '../../../../../src/host/migration/bulk/incoming.ts'
+import { TestHolders } from '../../../../support/host/test-holder.ts'
+import { startBulkMachine } from '../../../../support/wing/moves/bulk-machines.ts'
+import {
+  checkGoesOn,
+  hosts,
+  openSource,
+  startTarget,
+  tlsOf,
+} from '../../../../support/wing/moves/bulk-moves.ts'
+import { hostAuthority } from '../../../../support/wing/moves/host-certificates.ts'
 
 const holders = new TestHolders()
 

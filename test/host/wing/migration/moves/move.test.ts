@@ -2,18 +2,18 @@ import { randomBytes } from 'node:crypto'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { jsonLogger } from '../../../../src/base/log.ts'
+import { jsonLogger } from '../../../../../src/base/log.ts'
 import {
   InstanceServiceDefinition,
   MigrateInstanceRequest,
   State,
-} from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { startCollector } from '../../../support/host/otlp-collector.ts'
-import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
-import { leftovers } from '../../../support/wing/leftovers.ts'
-import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
-import { image } from '../../../support/wing/real-wing.ts'
-import { ADMIN, file } from '../../../support/wing/requests.ts'
+} from '../../../../../src/gen/microvm/instance/v1/instance.ts'
+import { startCollector } from '../../../../support/host/otlp-collector.ts'
+import { daemonClient } from '../../../../support/host-wing/running-daemon.ts'
+import { leftovers } from '../../../../support/wing/leftovers.ts'
+import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
+import { image } from '../../../../support/wing/real-wing.ts'
+import { ADMIN, file } from '../../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
-import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { leftovers } from '../../../support/wing/leftovers.ts'
-import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
-import { ADMIN } from '../../../support/wing/requests.ts'
+import { INSTANCES } from '../../../../../scripts/test/instances-run.ts'
+import { State } from '../../../../../src/gen/microvm/instance/v1/instance.ts'
+import { leftovers } from '../../../../support/wing/leftovers.ts'
+import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
+import { ADMIN } from '../../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 300_000
 

@@ -1,16 +1,16 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
-import { AgentError } from '../../../../src/base/errors.ts'
-import type { BulkProgress } from '../../../../src/host/migration/bulk/bulk.ts'
-import { undoBulk } from '../../../../src/host/migration/bulk/undo.ts'
-import { TestHolders } from '../../../support/host/test-holder.ts'
-import { randomFrom } from '../../../support/kills/random.ts'
+import { INSTANCES } from '../../../../../scripts/test/instances-run.ts'
+import { AgentError } from '../../../../../src/base/errors.ts'
+import type { BulkProgress } from '../../../../../src/host/migration/bulk/bulk.ts'
+import { undoBulk } from '../../../../../src/host/migration/bulk/undo.ts'
+import { TestHolders } from '../../../../support/host/test-holder.ts'
+import { randomFrom } from '../../../../support/kills/random.ts'
 import {
   type BulkMachine,
   checkNumbers,
   startBulkMachine,
-} from '../../../support/wing/moves/bulk-machines.ts'
+} from '../../../../support/wing/moves/bulk-machines.ts'
 import {
   checkGoesOn,
   cuttingProxy,
@@ -18,7 +18,7 @@ import {
   openSource,
   SOURCE_STEPS,
   startTarget,
-} from '../../../support/wing/moves/bulk-moves.ts'
+} from '../../../../support/wing/moves/bulk-moves.ts'
 
 const holders = new TestHolders()
 

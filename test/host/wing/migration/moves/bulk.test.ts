@@ -1,19 +1,24 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../../src/base/abort.ts'
-import type { BulkProgress } from '../../../../src/host/migration/bulk/bulk.ts'
-import { openIncoming } from '../../../../src/host/migration/bulk/incoming.ts'
-import { openOutgoing } from '../../../../src/host/migration/bulk/outgoing.ts'
-import { bulkSettings } from '../../../../src/host/migration/bulk/settings.ts'
-import { TestHolders } from '../../../support/host/test-holder.ts'
+import { neverAborted } from '../../../../../src/base/abort.ts'
+import type { BulkProgress } from '../../../../../src/host/migration/bulk/bulk.ts'
+import { openIncoming } from '../../../../../src/host/migration/bulk/incoming.ts'
+import { openOutgoing } from '../../../../../src/host/migration/bulk/outgoing.ts'
+import { bulkSettings } from '../../../../../src/host/migration/bulk/settings.ts'
+import { TestHolders } from '../../../../support/host/test-holder.ts'
 import {
   type BulkMachine,
   checkNumbers,
   lastNumber,
   startBulkMachine,
-} from '../../../support/wing/moves/bulk-machines.ts'
-import { checkGoesOn, openSource, SOURCE_STEPS, startTarget } from '../../../support/wing/moves/bulk-moves.ts'
+} from '../../../../support/wing/moves/bulk-machines.ts'
+import {
+  checkGoesOn,
+  openSource,
+  SOURCE_STEPS,
+  startTarget,
+} from '../../../../support/wing/moves/bulk-moves.ts'
 
 const holders = new TestHolders()
 

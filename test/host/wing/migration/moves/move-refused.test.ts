@@ -1,24 +1,24 @@
 import { readdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../../src/base/abort.ts'
-import { AgentError } from '../../../../src/base/errors.ts'
-import { HandoverDefinition, MoveRequest } from '../../../../src/gen/microvm/instance/v1/handover.ts'
+import { neverAborted } from '../../../../../src/base/abort.ts'
+import { AgentError } from '../../../../../src/base/errors.ts'
+import { HandoverDefinition, MoveRequest } from '../../../../../src/gen/microvm/instance/v1/handover.ts'
 import {
   EnsureInstanceRequest,
   InstanceServiceDefinition,
   Specification,
   State,
-} from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { HypervisorDefinition, type HypervisorID } from '../../../../src/gen/vm.ts'
-import { checkShared, markDisks, unmarkDisks } from '../../../../src/host/migration/move/shared-disks.ts'
-import { readCredentials } from '../../../../src/host/tls/credentials.ts'
-import { dialHost } from '../../../../src/host/tls/dial-host.ts'
-import { clientFor } from '../../../../src/rpc/client.ts'
-import { leftovers } from '../../../support/wing/leftovers.ts'
-import { hostOf } from '../../../support/wing/moves/host-certificates.ts'
-import { MovingHosts } from '../../../support/wing/moves/moving-hosts.ts'
-import { ADMIN, file } from '../../../support/wing/requests.ts'
+} from '../../../../../src/gen/microvm/instance/v1/instance.ts'
+import { HypervisorDefinition, type HypervisorID } from '../../../../../src/gen/vm.ts'
+import { checkShared, markDisks, unmarkDisks } from '../../../../../src/host/migration/move/shared-disks.ts'
+import { readCredentials } from '../../../../../src/host/tls/credentials.ts'
+import { dialHost } from '../../../../../src/host/tls/dial-host.ts'
+import { clientFor } from '../../../../../src/rpc/client.ts'
+import { leftovers } from '../../../../support/wing/leftovers.ts'
+import { hostOf } from '../../../../support/wing/moves/host-certificates.ts'
+import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
+import { ADMIN, file } from '../../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
 const US: HypervisorID = { vmName: 'other', namespace: 'default', podName: 'a/1', runId: 1n }

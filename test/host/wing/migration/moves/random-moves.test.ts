@@ -1,11 +1,11 @@
 import { appendFileSync, existsSync, writeSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { MOVES, movesAsked } from '../../../../scripts/test/moves-run.ts'
-import { messageOf } from '../../../../src/base/errors.ts'
-import { randomFrom } from '../../../support/kills/random.ts'
-import { Fleet } from '../../../support/wing/moves/fleet.ts'
-import { chooseFault, type Fault, textOf } from '../../../support/wing/moves/move-faults.ts'
-import { MovingMachine } from '../../../support/wing/moves/random-moves.ts'
+import { MOVES, movesAsked } from '../../../../../scripts/test/moves-run.ts'
+import { messageOf } from '../../../../../src/base/errors.ts'
+import { randomFrom } from '../../../../support/kills/random.ts'
+import { Fleet } from '../../../../support/wing/moves/fleet.ts'
+import { chooseFault, type Fault, textOf } from '../../../../support/wing/moves/move-faults.ts'
+import { MovingMachine } from '../../../../support/wing/moves/random-moves.ts'
 
 const asked = movesAsked(process.env)
 const { [MOVES.figures]: figuresFile, [MOVES.stop]: stopFile } = process.env
