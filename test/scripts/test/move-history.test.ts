@@ -97,6 +97,7 @@ it('goes on where an earlier look at a console has ended', async () => {
     await writeRing(folder, 0, { bytes: Buffer.from(text.join('')), first: 0n, isClosed: false })
     await history.lookAtConsole('a')
   }
+  expect(history.length).toBe(2)
 })
 
 const link = (generation: number, pod: string, run: string): Link => ({ generation, pod, run })
