@@ -54,6 +54,8 @@ export interface Daemon {
   readonly instances: Instances
   /** As of `told` of the API. */
   told(): Promise<void>
+  /** Tells the controllers that the machine of a hypervisor runs nowhere, so that it may be started anywhere; tries it for 5 s. */
+  release(): Promise<void>
   /** Stops serving. The instances go on. */
   close(): Promise<void>
 }
@@ -140,7 +142,13 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     log.warn('folder of a tenant not used', { folder, reason: 'others can replace what is in it' })
   if (facts !== undefined) among?.register(facts)
   log.info('serving', { socket, tenants: tenants.length, mock: options.mock })
-  return { socket, instances, told: () => api.told(), close: () => closeAll(parts, log) }
+  return {
+    socket,
+    instances,
+    told: () => api.told(),
+    release: async () => await among?.release(),
+    close: () => closeAll(parts, log),
+  }
 }
 
 /** A mock loads nothing of SQLite and of machines. */

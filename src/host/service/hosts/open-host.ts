@@ -1,5 +1,5 @@
 import { neverAborted } from '../../../base/abort.ts'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { SerialQueue } from '../../../base/serial-queue.ts'
 import { HandoverDefinition } from '../../../gen/microvm/instance/v1/handover.ts'
@@ -26,6 +26,8 @@ export interface OpenHost {
   readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity'>
   /** Says to the controllers that this host is there, until it is closed. */
   register(facts: () => Promise<HostFacts>): void
+  /** As of a hypervisor's `Daemon`. */
+  release(): Promise<void>
   /** Ends the calls to controllers, and all waits for them. */
   close(): void
 }
@@ -84,6 +86,16 @@ export function openHost(options: {
       const changed = () => draining.changed()
       void registerHost(client, { describe, changed, log, signal: closing.signal })
     },
+    release: async () => {
+      if (client === undefined || only === undefined) return
+      const calling = { signal: AbortSignal.timeout(RELEASE_MS) }
+      try {
+        const { authoritative: us } = await client.service.getVm(only, calling)
+        if (us?.podName === `${settings.id}/${only.name}`) await client.service.removeVm({ us }, calling)
+      } catch (error) {
+        log.warn('controllers not told that the machine runs nowhere', { error: messageOf(error) })
+      }
+    },
     close: () => {
       closing.abort(new AgentError('UNAVAILABLE', 'the daemon stops'))
       client?.close()
@@ -126,6 +138,7 @@ function controllerOf({ controllers }: HostSettings, credentials: Credentials, d
 
 /** For the end of one server, and the start of another. */
 const FENCE_MS = 60_000
+const RELEASE_MS = 5000
 
 const missing = async (): Promise<never> => {
   throw new AgentError('FAILED_PRECONDITION', 'host.controllers: none, want one in the configuration')

@@ -17,6 +17,8 @@ export interface MachineEnd {
   readonly reason?: string | undefined
   /** Where the machine runs now. */
   readonly moved?: Moved
+  /** It has run here, and neither a controller nor the end of its lease has ended it. */
+  readonly isOwn?: boolean
 }
 
 export interface EndSignals {
@@ -88,7 +90,8 @@ export async function endOf(
         if (!isCode(error, 'NOT_FOUND')) throw error
       })
       if (stopped === undefined) return await removed(instances, key, { hasRun: wasRun, sinceMs })
-      return { reason: stopped.reason === ENDED_BY_GUEST ? undefined : stopped.reason || undefined }
+      const reason = stopped.reason === ENDED_BY_GUEST ? undefined : stopped.reason || undefined
+      return { reason, isOwn: wasRun && state === State.STOPPED && stopped.state === State.STOPPED }
     }
   return {}
 }
@@ -101,7 +104,7 @@ async function removed(
   const error = await instances.get(key, CALLER).catch((failure: unknown) => failure)
   // An earlier machine with this key may have moved, too.
   if (error instanceof MovedAway && error.moved.timeMs >= sinceMs) return { moved: error.moved }
-  return hasRun ? {} : { reason: 'the machine has not come: its move has ended' }
+  return hasRun ? { isOwn: true } : { reason: 'the machine has not come: its move has ended' }
 }
 
 /** Returns the function that ends the waiting. */

@@ -102,6 +102,7 @@ export async function runHypervisor(options: HypervisorOptions): Promise<Machine
       log.info('machine moved', { host: end.moved.host, endpoint: end.moved.endpoint })
     // Those who move it, and those who are attached to it, hear of that.
     if (end.moved !== undefined || awaited !== undefined) await daemon.told()
+    if (end.isOwn) await daemon.release()
     return end
   } catch (error) {
     if (stop.aborted && error === stop.reason) return {}

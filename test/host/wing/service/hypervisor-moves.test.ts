@@ -5,6 +5,7 @@ import { neverAborted } from '../../../../src/base/abort.ts'
 import { File_Access, InstanceServiceDefinition } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { HypervisorDefinition, LeaseMode, type VMSpec } from '../../../../src/gen/vm.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
+import { endpointText } from '../../../../src/host/tls/endpoint.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -19,6 +20,7 @@ const WAIT_MS = 120_000
 const controllers = await startControllers({ hosts: ['a', 'b'] })
 const { authority } = controllers
 const [controller = { host: '', port: 0 }] = controllers.endpoints
+const client = controllers.clientOf('b')
 const NAMESPACE = { namespace: 'prod' }
 
 describe('microvm hypervisor with a controller', () => {
@@ -37,6 +39,18 @@ describe('microvm hypervisor with a controller', () => {
     await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
   })
 
+  /** Resolves once controllers know that it awaits its machine. */
+  const awaiting = async (host: HypervisorHost, spec: Partial<VMSpec>, words: readonly string[] = []) => {
+    const hypervisor = await host.await(spec, words)
+    const [endpoint, onlyVm] = [endpointText(host.settings.listen), `${spec.namespace}/web`]
+    const isKnown = async () => {
+      const { hosts } = await client.service.listHosts({})
+      return hosts.some((each) => each.endpoint === endpoint && each.onlyVm === onlyVm)
+    }
+    await expect.poll(isKnown, { timeout: WAIT_MS }).toBe(true)
+    return hypervisor
+  }
+
   const dialled = (as: string, host: HypervisorHost) =>
     dialHost(host.settings.listen, {
       name: host.id,
@@ -47,7 +61,7 @@ describe('microvm hypervisor with a controller', () => {
   it('moves its machine away at SIGTERM and by calls, and takes no other', {
     timeout: 2 * WAIT_MS,
   }, async () => {
-    const [target, source] = await Promise.all([b.await(NAMESPACE), a.run(NAMESPACE, ['--grace', '100'])])
+    const [target, source] = await Promise.all([awaiting(b, NAMESPACE), a.run(NAMESPACE, ['--grace', '100'])])
     const byController = await dialled('controller', b)
     const instances = clientFor(InstanceServiceDefinition, byController)
     const migrationTarget = { source: 'x' }
@@ -80,7 +94,7 @@ describe('microvm hypervisor with a controller', () => {
     // The console goes on where it was: nothing is lost or told twice.
     expect((await b.machines.told()).end).toBeGreaterThan(before.end)
 
-    const back = await a.await(NAMESPACE)
+    const back = await awaiting(a, NAMESPACE)
     const drained = await microvm(['drain', '--socket', b.socket])
     expect(drained, target.log()).toMatchObject({
       status: 0,
@@ -91,7 +105,7 @@ describe('microvm hypervisor with a controller', () => {
     await a.machines.counted('web', 5)
 
     // The next process of a host takes its machine again.
-    const last = await b.await(NAMESPACE, ['--grace', '100'])
+    const last = await awaiting(b, NAMESPACE, ['--grace', '100'])
     const moved = await microvm(['migrate', 'web', '--to', 'b', '--socket', a.socket])
     expect(moved, back.log()).toMatchObject({ status: 0, stdout: expect.stringMatching(/^web: runs on b /) })
     expect(await back.ended).toBe(0)
@@ -104,12 +118,16 @@ describe('microvm hypervisor with a controller', () => {
     expect(await last.ended).toBe(0)
   })
 
-  it('presses the power button when no host takes its machine', { timeout: WAIT_MS }, async () => {
+  it('presses the power button when no host takes its machine, which may then be started elsewhere', {
+    timeout: WAIT_MS,
+  }, async () => {
     const hypervisor = await a.run({ namespace: 'alone' }, ['--grace', '1'])
     hypervisor.process.kill('SIGTERM')
     expect(await hypervisor.ended).toBe(0)
     expect(hypervisor.log()).toMatch(/"machine not moved".*no live migration: no host that fits/)
     expect(hypervisor.log()).toContain('the machine is being stopped')
+    // It runs nowhere now.
+    await b.run({ namespace: 'alone' })
   })
 
   it('ends when no machine comes in time', async () => {
@@ -122,7 +140,7 @@ describe('microvm hypervisor with a controller', () => {
     timeout: WAIT_MS,
   }, async () => {
     const spec = { namespace: 'lost' }
-    const [target, source] = await Promise.all([b.await(spec), a.run(spec, ['--grace', '100'])])
+    const [target, source] = await Promise.all([awaiting(b, spec), a.run(spec, ['--grace', '100'])])
     source.process.kill('SIGTERM')
     await target.until('a machine of a/web is on its way here')
     source.process.kill('SIGKILL')
@@ -135,7 +153,6 @@ describe('microvm hypervisor with a controller', () => {
     timeout: WAIT_MS,
   }, async () => {
     const hypervisor = await a.run({ namespace: 'ended' })
-    const client = controllers.clientOf('b')
     const { authoritative: them } = await client.service.getVm({ namespace: 'ended', name: 'web' })
     expect(them?.podName).toBe('a/web')
     const second = await b.start({ namespace: 'ended' }).ended
