@@ -1,13 +1,11 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { once } from 'node:events'
-import { connect } from 'node:net'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { vsockTaken } from '../instance/ask-agent.ts'
-import { openSocketOf } from '../instance/connect-agent.ts'
+
 import { plug } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
@@ -19,12 +17,11 @@ import { makeSteps, RUNS } from '../instance/machine/steps.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { withOperation } from '../instance/record/timeline.ts'
-import { listenAgain } from '../instance/streams.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
 import { ownIdentity, repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
-import { FILES, type HostFacts, type Manifest, readManifest, type SavedStream } from './manifest.ts'
+import { FILES, type HostFacts, type Manifest, readManifest } from './manifest.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
 import {
   bring,
@@ -35,6 +32,7 @@ import {
   operationOf,
   removeContent,
 } from './saved-folder.ts'
+import { restoreStreams } from './saving/restore-streams.ts'
 import { checkState, readState } from './state-file.ts'
 
 export interface ResumeParts {
@@ -225,27 +223,6 @@ export async function load(
   context.log.info('saved machine loaded', { instance: recorded.key, folder })
 }
 
-/** Listens on the ports of a machine that has come, whose rings are there. */
-export async function restoreStreams(
-  instance: MachineInstance,
-  streams: readonly SavedStream[],
-): Promise<void> {
-  for (const { isLive: _, ...stream } of streams)
-    instance.streams.set(stream.port, { ...stream, instance: instance.key })
-  for (const { port, isLive } of streams) {
-    await listenAgain(instance, port)
-    if (!isLive) await endStream(instance, `${guestSocket(instance.context.folder)}_${port}`)
-  }
-}
-
-/** A stream that had ended has all its bytes, and ends again. */
-async function endStream({ record: { uid } }: MachineInstance, path: string): Promise<void> {
-  await using file = uid === 0 ? undefined : await openSocketOf(uid, path)
-  const socket = connect(file === undefined ? path : `/proc/self/fd/${file.fd}`)
-  await once(socket, 'connect')
-  socket.destroy()
-}
-
 /** Starts the machine, and tells its guest. When the guest is not ready in time, it runs all the same. */
 export async function resume(
   instance: MachineInstance,
@@ -360,15 +337,18 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
   }
 }
 
-/** Sets up what a clone's start has left down: until its repair, the guest has the addresses of the original. */
-async function connectTaps(instance: MachineInstance): Promise<void> {
+/**
+ * Sets up what a start has left down: until its repair, the guest of a clone has the addresses of the original, and a machine that
+ * arrives runs elsewhere until the controller has answered. Resolves with whether there are any; they may be up already.
+ */
+export async function connectTaps(instance: MachineInstance): Promise<boolean> {
   const { context, recorded } = instance
-  const has = (key = '') => recorded.steps.some(({ step, words }) => step === 'tap' && words[0] === key)
-  const taps = (await instance.planned()).filter(({ step, words: [key] }) => step === 'tap' && !has(key))
-  if (taps.length === 0) return
+  const taps = (await instance.planned()).filter(({ step }) => step === 'tap')
+  if (taps.length === 0) return false
   const add = taps.map(({ step, words }) => recorded.step(step, words))
-  await recorded.commit({ add, kind: 'state', text: 'the taps of the clone are being set up' })
+  await recorded.note({ add, kind: 'state', text: 'the taps of the machine are being set up' })
   await makeSteps(context, taps, recorded.record)
+  return true
 }
 
 /** Decides what becomes of a resume that another daemon has begun. Returns whether the instance is gone. */

@@ -59,7 +59,7 @@ export class FakeWing {
       links: {
         exists: (name) => this.links.has(name),
         isRoutable: () => true,
-        connect: async (name, bridge, links) => {
+        connect: async (name, { bridge, links }) => {
           if (this.linkFailure) throw this.linkFailure
           this.links.set(name, bridge)
           this.addresses.set(name, links)

@@ -112,9 +112,9 @@ export function openLeases(host: LeaseHost): HostLeases {
   }
 }
 
-/** That a controller may know. */
+/** That a controller may know: one without a lease has been about to move. */
 function lastRun({ context, record }: MachineInstance, host: LeaseHost): HypervisorID | undefined {
-  if (record.properties?.lease === undefined || record.awaiting !== undefined) return undefined
+  if (record.awaiting !== undefined) return undefined
   // A run that could not be recorded.
   const begun = context.lease?.us
   const us = begun !== undefined && begun.runId > record.runId ? begun : hypervisorOf(record, host)

@@ -11,9 +11,16 @@ export interface HostLinks {
   isRoutable(): boolean
   /**
    * Makes the interface a port of `bridge`, or of none when that is empty, and sets it up. Without a bridge it gets the
-   * host's ends of `links`; with one, these are addresses of the bridge.
+   * host's ends of `links`, and the guest's ends a route and a neighbour entry; with one, these are addresses of the bridge.
    */
-  connect(name: string, bridge: string, links: readonly TapLink[]): Promise<void>
+  connect(name: string, place: TapPlace): Promise<void>
+}
+
+interface TapPlace {
+  readonly bridge: string
+  readonly links: readonly TapLink[]
+  /** Hardware address of the guest's card; '' for a tap that no card has. */
+  readonly mac: string
 }
 
 /** For one call of ip(8). */
@@ -25,23 +32,20 @@ export function hostLinks(): HostLinks {
     isRoutable: () =>
       linesOf('/proc/net/route').some((line) => /^\S+\t0{8}\t\S+\t\S+\t\S+\t\S+\t\S+\t0{8}\t/.test(line)) ||
       linesOf('/proc/net/ipv6_route').some((line) => /^0{32} 00 /.test(line) && !/\blo$/.test(line)),
-    connect: async (name, bridge, links) => {
+    connect: async (name, { bridge, links, mac }) => {
       const ip = (...words: readonly string[]) => promisify(execFile)('ip', words, { timeout: IP_MS })
+      const own = bridge === '' ? links : []
       const master = bridge === '' ? ['nomaster'] : ['master', bridge]
+      const address = own.length === 0 || mac === '' ? [] : ['address', hostMac(mac)]
       try {
-        await ip('link', 'set', 'dev', name, ...master, 'up')
+        await ip('link', 'set', 'dev', name, ...master, ...address, 'up')
         // The kernel adds the route to an IPv6 peer only with an address that comes after the link is up.
-        for (const { ip: guest, peerIp } of bridge === '' ? links : [])
-          await ip(
-            'address',
-            'replace',
-            peerIp,
-            'peer',
-            guest,
-            'dev',
-            name,
-            ...(guest.includes(':') ? ['nodad'] : []),
-          )
+        for (const { ip: guest, peerIp } of own) {
+          const noCheck = guest.includes(':') ? ['nodad'] : []
+          await ip('address', 'replace', peerIp, 'peer', guest, 'dev', name, ...noCheck)
+          if (mac !== '')
+            await ip('neighbour', 'replace', guest, 'lladdr', mac, 'dev', name, 'nud', 'reachable')
+        }
       } catch (error) {
         throw new AgentError('FAILED_PRECONDITION', `interface ${name}: ${messageOf(error)}`, {
           cause: error,
@@ -49,6 +53,12 @@ export function hostLinks(): HostLinks {
       }
     },
   }
+}
+
+/** Of the host's end, from the guest's: the guest finds the same one on each host that its machine moves to. */
+function hostMac(mac: string): string {
+  // Locally administered, as any of QEMU's is with another first byte.
+  return `${/^fe/i.test(mac) ? 'fa' : 'fe'}${mac.slice(2)}`
 }
 
 /** None where the kernel lacks the family. */

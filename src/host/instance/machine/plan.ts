@@ -371,6 +371,8 @@ export async function tapSteps(spec: VmSpec, metadata?: Uint8Array): Promise<rea
   return Object.entries(spec.backends).flatMap(([key, backend]): readonly PlannedStep[] => {
     if (backend.kind !== 'tap') return []
     const links = own?.key === key ? wordsOfLinks(own.links) : []
-    return [{ step: 'tap', words: [key, backend.interfaceName, backend.bridge ?? '', ...links] }]
+    const words = [key, backend.interfaceName, backend.bridge ?? '', ...links]
+    const card = Object.values(spec.devices).find((each) => each.kind === 'nic' && each.backend === key)
+    return [{ step: 'tap', words, ...(card?.kind === 'nic' && { mac: card.mac }) }]
   })
 }

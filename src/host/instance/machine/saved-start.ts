@@ -10,7 +10,7 @@ export interface SavedStart {
   /** Steps and rows of what the machine had. */
   readonly steps: readonly StepRecord[]
   readonly rows: readonly Change[]
-  /** Its taps are set up once its guest is repaired. */
+  /** Its taps are set up later: once its guest is repaired, or this host is to run it. */
   readonly keepsTapsDown?: boolean
   /** Brings the files of the saved machine into the folder of the instance. */
   readonly bring: () => Promise<void>

@@ -90,6 +90,8 @@ export interface PlannedStep {
   readonly machine?: MachineOfDocument
   /** Of the volume of another host. */
   readonly bridge?: Bridge<Pick<PlannedStep, 'argv' | 'walls' | 'links'>>
+  /** Of the tap: the hardware address of its guest's card. */
+  readonly mac?: string
   /** Brings files of a saved machine. */
   readonly bring?: () => Promise<void>
 }
@@ -261,8 +263,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   password: { make: (context, { words }) => setPassword(context, words), undo: async () => {} },
   /** A tap that QEMU has made, and that goes with QEMU: words are its backend's key, its name, its bridge and its links. */
   tap: {
-    make: ({ links }, { words: [, name = '', bridge = '', ...ends] }) =>
-      links.connect(name, bridge, linksOfWords(ends)),
+    make: ({ links }, { mac = '', words: [, name = '', bridge = '', ...ends] }) =>
+      links.connect(name, { bridge, links: linksOfWords(ends), mac }),
     undo: async () => {},
   },
   /** The socket and the ring of one stream: words are the port and two paths. */
@@ -295,8 +297,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   /** The same for a machine whose memory is kept with a snapshot, and that goes on; without `agent` once it does. */
   memory: { isKept: true, make: async () => {}, undo: async () => {} },
   /**
-   * The same for a machine on its way to another host. After the ports: `handed` from the end of the handover on, or `moved`, and the
-   * run id that a source had before it takes the machine back. The files of the disks that go along come last.
+   * The same for a machine on its way to another host. After the ports: `handed` from the end of the handover on, or `moved`, the run id
+   * that a source had before it takes the machine back, and id and endpoint of that host. The files of disks that go along come last.
    */
   move: { isKept: true, make: async () => {}, undo: async () => {} },
   /**

@@ -6,6 +6,11 @@ export interface QmpCommands {
   system_reset: { args: Record<never, never>; result: Record<never, never> }
   cont: { args: Record<never, never>; result: Record<never, never> }
   stop: { args: Record<never, never>; result: Record<never, never> }
+  /** Sends frames from each card that tell where it is: a few rounds, with pauses in milliseconds. */
+  'announce-self': {
+    args: Readonly<Record<'initial' | 'max' | 'rounds' | 'step', number>>
+    result: Record<never, never>
+  }
   'query-version': {
     args: Record<never, never>
     result: { readonly qemu: { readonly major: number; readonly minor: number } }
