@@ -2550,6 +2550,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "size_bytes",
    "property": "sizeBytes"
+  },
+  {
+   "number": 3,
+   "name": "path",
+   "property": "path"
   }
  ],
  "metropolis.proto.vm.MigrationProtocol.Qemu.Export": [

@@ -249,10 +249,11 @@ export interface MigrationProtocol_Qemu {
   constraintWithBlockmigration: boolean;
   /** Where the target awaits the stream, as QEMU writes addresses. */
   negotiatedEndpoint: string;
-  /** The disks that move by NBD. */
+  /** The disks that the source can copy by NBD. */
   constraintNbd: MigrationProtocol_Qemu_Disk[];
-  /** HOST:PORT of the target's NBD server. */
+  /** HOST:PORT of the target's NBD server; empty without exports. */
   negotiatedNbdEndpoint: string;
+  /** Those that have to be copied. */
   negotiatedExport: MigrationProtocol_Qemu_Export[];
   /** All channels use mutual TLS, and check the peer's name. */
   constraintTls: boolean;
@@ -260,11 +261,13 @@ export interface MigrationProtocol_Qemu {
   constraintHandover: number;
 }
 
-/** A disk that moves with the VM. */
+/** A disk that can move with the VM. */
 export interface MigrationProtocol_Qemu_Disk {
   /** Key of the backend. */
   key: string;
   sizeBytes: bigint;
+  /** Of the source. A disk that the target has at the same path is not copied. */
+  path: string;
 }
 
 /** Where the target takes the content of a disk. */
@@ -1763,7 +1766,7 @@ export const MigrationProtocol_Qemu: MessageFns<MigrationProtocol_Qemu> = {
 };
 
 function createBaseMigrationProtocol_Qemu_Disk(): MigrationProtocol_Qemu_Disk {
-  return { key: "", sizeBytes: 0n };
+  return { key: "", sizeBytes: 0n, path: "" };
 }
 
 export const MigrationProtocol_Qemu_Disk: MessageFns<MigrationProtocol_Qemu_Disk> = {
@@ -1776,6 +1779,9 @@ export const MigrationProtocol_Qemu_Disk: MessageFns<MigrationProtocol_Qemu_Disk
         throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
       }
       writer.uint32(16).uint64(message.sizeBytes);
+    }
+    if (message.path !== "") {
+      writer.uint32(26).string(message.path);
     }
     return writer;
   },
@@ -1809,6 +1815,14 @@ export const MigrationProtocol_Qemu_Disk: MessageFns<MigrationProtocol_Qemu_Disk
             message.sizeBytes = reader.uint64() as bigint;
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1828,6 +1842,7 @@ export const MigrationProtocol_Qemu_Disk: MessageFns<MigrationProtocol_Qemu_Disk
     const message = createBaseMigrationProtocol_Qemu_Disk();
     message.key = object.key ?? "";
     message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
+    message.path = object.path ?? "";
     return message;
   },
 };

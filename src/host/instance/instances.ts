@@ -59,7 +59,13 @@ export function notFound(key: string): AgentError {
 
 export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>
 
-/** What is asked about machines that go to other hosts, and what other hosts ask. `from` is the id of the host that calls. */
+/** A host that calls. */
+export interface RemoteHost {
+  readonly id: string
+  readonly address: string
+}
+
+/** What is asked about machines that go to other hosts, and what other hosts ask. `from` is the host that calls, or its id. */
 export interface MoveCalls {
   /** Ends with the answer that has where the machine is. */
   migrate(request: MigrateInstanceRequest, caller: Caller): AsyncIterable<MigrateInstanceResponse>
@@ -73,12 +79,13 @@ export interface MoveCalls {
   startMigration(request: StartMigrationRequest, from: string): Promise<StartMigrationResponse>
   handover(
     requests: AsyncIterable<MoveRequest>,
-    from: string,
-    signal: AbortSignal,
-    checkOwner: OwnerCheck,
+    from: RemoteHost,
+    how: { readonly signal: AbortSignal; readonly checkOwner: OwnerCheck },
   ): AsyncIterable<MoveResponse>
   /** Lets the machine of another host alone write to a disk that is here. */
   fenceVolume(request: FenceVolumeRequest, from: string): Promise<FenceVolumeResponse>
+  /** Resolves once no move is under way. */
+  settled(): Promise<void>
 }
 
 /**

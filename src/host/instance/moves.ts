@@ -12,7 +12,7 @@ import type {
 import type { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import type { StartMigrationRequest, StartMigrationResponse } from '../../gen/vm.ts'
 import type { MachineInstance } from './instance.ts'
-import type { Caller, OwnerCheck } from './instances.ts'
+import type { Caller, OwnerCheck, RemoteHost } from './instances.ts'
 import type { SavedStart } from './machine/saved-start.ts'
 import type { Timeline } from './record/timeline.ts'
 
@@ -92,7 +92,9 @@ export interface HostMoves {
   /** Throws PERMISSION_DENIED unless the host runs the machine that the instance awaits. */
   checkSource(instance: MachineInstance, from: string): Promise<void>
   /** The key of the instance that a handover is for, by its first message. Takes what has been agreed on. */
-  begin(requests: HandoverStream, from: string): Promise<Arrival>
+  begin(requests: HandoverStream, from: RemoteHost): Promise<Arrival>
+  /** Resolves once no move is under way. */
+  settled(): Promise<void>
   hosts(): Promise<readonly HostEntry[]>
   drain(isDraining: boolean): Promise<void>
 }
@@ -111,8 +113,7 @@ export interface Arrival {
   take(
     instance: MachineInstance,
     send: (answer: Partial<MoveResponse>) => void,
-    signal: AbortSignal,
-    checkOwner: OwnerCheck,
+    how: { readonly signal: AbortSignal; readonly checkOwner: OwnerCheck },
   ): Promise<void>
 }
 

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { access, constants } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -43,6 +44,8 @@ export interface DaemonOptions {
   readonly only?: OnlyMachine | undefined
   /** In place of those that the configuration names. */
   readonly controller?: MoveController | undefined
+  /** How long the end of the daemon waits for moves that are under way. */
+  readonly settleMs?: number
   /** Called before each step of a move; tests let it fail there. */
   readonly atStep?: AtStep | undefined
   readonly log: Logger
@@ -87,6 +90,9 @@ export async function runDaemon(
   await daemon.close()
 }
 
+/** A move that its caller has left is undone in less. */
+const SETTLE_MS = 10_000
+
 interface Part {
   readonly name: string
   readonly close: () => Promise<void> | void
@@ -126,6 +132,9 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
     host: among,
   })
   parts.unshift({ name: 'instances', close: () => instances.close() })
+  const { settleMs = SETTLE_MS } = options
+  const settled = () => Promise.race([instances.move.settled(), delay(settleMs, undefined, { ref: false })])
+  parts.unshift({ name: 'moves', close: settled })
   parts.unshift({ name: 'templates', close: () => templates?.close() })
   parts.unshift({ name: 'journal', close: () => journal.close() })
   const stopLogging = logChanges(instances, log)

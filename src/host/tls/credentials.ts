@@ -32,6 +32,8 @@ export interface Peer {
   readonly role: 'host' | 'controller'
   /** The common name of its certificate. */
   readonly id: string
+  /** The address that it has called from. */
+  readonly address: string
 }
 
 /** Reads the files of `id`. Throws FAILED_PRECONDITION naming the one that is wrong: others would refuse this one. */
@@ -78,7 +80,7 @@ function commonName(subject: string): string | undefined {
 }
 
 /** Who shows a certificate that the authority has signed. Throws PERMISSION_DENIED for one that is no host's and no controller's. */
-export function peerOf({ raw }: Pick<PeerCertificate, 'raw'>): Peer {
+export function peerOf({ raw }: Pick<PeerCertificate, 'raw'>, address = ''): Peer {
   const certificate = new X509Certificate(raw)
   const name = commonName(certificate.subject) ?? ''
   if (!HOST_ID.test(name) || certificate.checkHost(name, { subject: 'never' }) === undefined)
@@ -86,5 +88,5 @@ export function peerOf({ raw }: Pick<PeerCertificate, 'raw'>): Peer {
       'PERMISSION_DENIED',
       `certificate of ${JSON.stringify(name.slice(0, 64))}: no name of a host that is a DNS name of it, too`,
     )
-  return { role: name === CONTROLLER ? 'controller' : 'host', id: name }
+  return { role: name === CONTROLLER ? 'controller' : 'host', id: name, address }
 }

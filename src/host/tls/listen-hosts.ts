@@ -30,7 +30,7 @@ export async function listenForHosts(
   server.on('secureConnection', (socket) => {
     socket.on('error', () => {})
     try {
-      serve(socket, peerOf(socket.getPeerCertificate()))
+      serve(socket, peerOf(socket.getPeerCertificate(), socket.remoteAddress))
     } catch (error) {
       refused(socket, messageOf(error))
       socket.destroy()

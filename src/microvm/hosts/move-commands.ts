@@ -1,7 +1,7 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { DaemonClient } from '../../client/daemon/daemon-client.ts'
 import type { Column } from '../../client/output/table.ts'
-import { bytesText, plainText } from '../../client/output/text.ts'
+import { ageText, bytesText, plainText } from '../../client/output/text.ts'
 import {
   type HostEntry,
   InstanceServiceDefinition,
@@ -18,7 +18,7 @@ import {
   printJson,
   timeoutMs,
 } from '../machines/command.ts'
-import { milliseconds, printTable } from '../machines/show.ts'
+import { milliseconds, printOperation, printTable } from '../machines/show.ts'
 
 /** Some machines have not moved. */
 const LEFT = 1
@@ -40,12 +40,18 @@ export async function migrate(context: MachineContext): Promise<number | undefin
   }
   if (forecast === undefined) {
     await print(context, `${plainText(textOf(key, answer))}\n`)
+    for (const operation of [answer.operation, answer.moved?.operation])
+      if (operation !== undefined) await printOperation(context, operation)
     return undefined
   }
-  for (const obstacle of forecast.obstacles) await print(context, `${plainText(obstacle)}\n`)
-  if (forecast.obstacles.length > 0) return LEFT
-  const memory = bytesText(Number(forecast.memoryBytes))
-  await print(context, `${plainText(`${key}: would move to ${forecast.host}: ${memory} of memory`)}\n`)
+  const { diskBytes, expectedMs, host, memoryBytes, obstacles } = forecast
+  for (const obstacle of obstacles) await print(context, `${plainText(obstacle)}\n`)
+  if (obstacles.length > 0) return LEFT
+  const copied = `${bytesText(memoryBytes)} of memory, ${bytesText(diskBytes)} of disks`
+  await print(
+    context,
+    `${plainText(`${key}: would move to ${host}: ${copied}, in about ${ageText(expectedMs)}`)}\n`,
+  )
   return undefined
 }
 
@@ -97,17 +103,24 @@ async function moved(
   const cancel = () => call.cancel()
   signal.addEventListener('abort', cancel, { once: true })
   let last: MigrateInstanceResponse | undefined
+  let endWait = () => {}
   try {
     await call.send(MigrateInstanceRequest.encode(request).finish())
     call.end()
     for await (const answer of call.answers) {
       last = MigrateInstanceResponse.decode(answer)
-      if (last.step !== '') reporter.progress(plainText(`${request.key}: ${last.step}${copiedText(last)}`))
+      if (last.step === '') continue
+      const text = plainText(`${request.key}: ${last.step}${copiedText(last)}`)
+      endWait()
+      // Only the begin and the end of what is copied stay.
+      if (last.doneBytes < last.totalBytes) endWait = reporter.wait(text)
+      else reporter.progress(text)
     }
   } catch (error) {
     signal.throwIfAborted()
     throw error
   } finally {
+    endWait()
     signal.removeEventListener('abort', cancel)
   }
   if (last !== undefined) return last
@@ -116,7 +129,7 @@ async function moved(
 
 function copiedText({ doneBytes, totalBytes }: MigrateInstanceResponse): string {
   if (totalBytes === 0n) return ''
-  return ` ${bytesText(Number(doneBytes))} of ${bytesText(Number(totalBytes))}`
+  return ` ${bytesText(doneBytes)} of ${bytesText(totalBytes)}`
 }
 
 function textOf(key: string, { moved: to }: MigrateInstanceResponse): string {

@@ -106,14 +106,19 @@ async function printTimeline(context: MachineContext, instance: Instance): Promi
       await printJson(context, decodeJson(type, Operation.encode(operation).finish()))
       continue
     }
-    const { durationUs, failure, kind, startedMs, steps, stoppedUs, waitingUs } = operation
-    const begun = new Date(Number(startedMs)).toISOString()
-    const fault = failure === '' ? '' : `, failed: ${failure}`
-    await print(context, `${plainText(`${kind} ${begun}: ${milliseconds(durationUs)}${fault}`)}\n`)
-    await printTable(context, STEP_COLUMNS, steps)
-    const times = `guest stopped ${milliseconds(stoppedUs)}, callers waiting ${milliseconds(waitingUs)}`
-    await print(context, `${times}\n\n`)
+    await printOperation(context, operation)
   }
+}
+
+/** The steps as a table, and how long the guest stood still. */
+export async function printOperation(context: MachineContext, operation: Operation): Promise<void> {
+  const { durationUs, failure, kind, startedMs, steps, stoppedUs, waitingUs } = operation
+  const begun = new Date(Number(startedMs)).toISOString()
+  const fault = failure === '' ? '' : `, failed: ${failure}`
+  await print(context, `${plainText(`${kind} ${begun}: ${milliseconds(durationUs)}${fault}`)}\n`)
+  await printTable(context, STEP_COLUMNS, steps)
+  const times = `guest stopped ${milliseconds(stoppedUs)}, callers waiting ${milliseconds(waitingUs)}`
+  await print(context, `${times}\n\n`)
 }
 
 export function milliseconds(us: bigint): string {

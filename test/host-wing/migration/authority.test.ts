@@ -11,11 +11,13 @@ const idOf = (podName: string, runId: bigint): HypervisorID => ({
   ...{ vmName: 'web', namespace: 'default', podName, runId },
 })
 
+const vmOf = (authoritative: HypervisorID): Vm =>
+  Vm.fromPartial({ namespace: 'default', name: 'web', authoritative, generation: 1n })
+
 /** A controller by which `authoritative` runs the machine. */
 function asked(authoritative?: HypervisorID) {
   const controller = new StandInController()
-  const vm = Vm.fromPartial({ namespace: 'default', name: 'web', authoritative, generation: 1n })
-  if (authoritative !== undefined) controller.vms.set('default/web', vm)
+  if (authoritative !== undefined) controller.vms.set('default/web', vmOf(authoritative))
   const settings = { ...MOVE_SETTINGS, retryMs: 1, switchoverMs: 20 }
   const ending = new AbortController()
   const question = { host: { controller, settings }, log: silentLogger(), signal: ending.signal }
@@ -49,6 +51,30 @@ describe('who runs a machine that was handed over', () => {
       becomeAuthoritative({ ...question, us: second, them: first, givesUp: false }),
     ).rejects.toThrow('killed')
     expect(calls).toBe(3)
+  })
+
+  it('is this host when a try that was given up is carried out late', async () => {
+    const { controller, question } = asked(first)
+    let given = false
+    controller.before = (call) => {
+      if (call === 'switchover') throw new AgentError('UNAVAILABLE', 'slow')
+      // The first answer to the question what has become of the tries.
+      if (given) controller.vms.set('default/web', vmOf(other))
+      given = true
+    }
+    expect(await becomeAuthoritative({ ...question, us: other, them: first, givesUp: true })).toBe(true)
+  })
+
+  it('is another once the source has taken a new run id, or no controller carries out a try so late', async () => {
+    const { controller, question } = asked(first)
+    controller.before = (call) => {
+      if (call === 'switchover') throw new AgentError('UNAVAILABLE', 'slow')
+    }
+    const late = { ...question.host, settings: { ...question.host.settings, lateMs: 50 } }
+    const asks = { ...question, us: other, them: first, givesUp: true }
+    expect(await becomeAuthoritative({ ...asks, host: late })).toBe(false)
+    controller.vms.set('default/web', vmOf(second))
+    expect(await becomeAuthoritative(asks)).toBe(false)
   })
 
   it('is asked without a switchover where the memory is gone', async () => {

@@ -68,7 +68,7 @@ const MESSAGES: Readonly<Record<string, readonly string[]>> = {
     'constraint_tls 103 bool',
     'constraint_handover 104 uint32',
   ],
-  'MigrationProtocol.Qemu.Disk': ['key 1 string', 'size_bytes 2 uint64'],
+  'MigrationProtocol.Qemu.Disk': ['key 1 string', 'size_bytes 2 uint64', 'path 3 string'],
   'MigrationProtocol.Qemu.Export': ['key 1 string', 'name 2 string'],
   StartMigrationRequest: ['supported_migration_protocol 1 repeated MigrationProtocol', 'us 2 HypervisorID'],
   StartMigrationResponse: ['migration_protocol 1 MigrationProtocol'],

@@ -7,7 +7,10 @@ export class AnswerQueue<Answer> {
   #end: Promise<unknown> | undefined
   #hasEnded = false
 
-  push(answer: Answer): void {
+  /** One that was not taken yet, and that this one makes needless, is left out. */
+  push(answer: Answer, replaces: (before: Answer) => boolean = () => false): void {
+    const before = this.#answers.at(-1)
+    if (before !== undefined && replaces(before)) this.#answers.pop()
     this.#answers.push(answer)
     this.#wake.resolve()
   }

@@ -53,7 +53,9 @@ export function moveCalls(host: MovingHost): MoveCalls {
       const instance = await host.takenIn(request.key, caller)
       const answers = new AnswerQueue<MigrateInstanceResponse>()
       const tell = (answer: Partial<MigrateInstanceResponse>) =>
-        answers.push(MigrateInstanceResponse.fromPartial(answer))
+        answers.push(MigrateInstanceResponse.fromPartial(answer), ({ step, totalBytes }) => {
+          return step === answer.step && totalBytes !== 0n
+        })
       const { inStep, signal } = caller
       const work = () => hosts.migrate(instance, request, { tell, inStep, signal })
       answers.endWith(instance.change(work, signal).then((last) => answers.push(last)))
@@ -88,13 +90,14 @@ export function moveCalls(host: MovingHost): MoveCalls {
     },
     startMigration: (request, from) => moves().start(awaiting(request.us?.vmName ?? ''), request, from),
     fenceVolume: (request, from) => fenceVolume(host, request, from),
-    handover: async function* (requests, from, signal, checkOwner) {
+    settled: async () => await host.moves?.hosts?.settled(),
+    handover: async function* (requests, from, how) {
       const arrival = await moves().begin(requests, from)
       const instance = awaiting(arrival.key)
       const answers = new AnswerQueue<MoveResponse>()
       const send = (answer: Partial<MoveResponse>) => answers.push(MoveResponse.fromPartial(answer))
-      answers.endWith(instance.change(() => arrival.take(instance, send, signal, checkOwner), signal))
-      yield* answers.all(signal)
+      answers.endWith(instance.change(() => arrival.take(instance, send, how), how.signal))
+      yield* answers.all(how.signal)
     },
   }
 }

@@ -8,15 +8,26 @@ import { lastLine, QEMU } from '../../instance/machine/machine.ts'
 import { type BulkDisk, type BulkEndpoint, type BulkQemu, type BulkTls, NAMES } from './bulk.ts'
 import { nextState } from './channel-wait.ts'
 import { checkSizes } from './nodes.ts'
-import { type Acceptor, acceptOne, give, giveListener, type ListenPlace, loadAddon } from './sockets.ts'
+import {
+  type Acceptor,
+  acceptOne,
+  give,
+  giveListener,
+  type KeptPort,
+  type ListenPlace,
+  loadAddon,
+} from './sockets.ts'
 import { addTls } from './tls.ts'
 import { removeExports, undoBulk } from './undo.ts'
 
 export interface IncomingOptions {
   readonly disks: readonly BulkDisk[]
-  /** The host's address, with a port for each channel; a folder only where both QEMUs are on one machine. */
+  /**
+   * The host's address, with a port for each channel, of which one may be kept for disks; a folder only where both QEMUs are on one
+   * machine.
+   */
   readonly listen:
-    | { readonly host: string; readonly tls: BulkTls }
+    | { readonly host: string; readonly tls: BulkTls; readonly disks?: KeptPort | undefined }
     | { readonly folder: string; readonly tls?: undefined }
   /** Which addresses memory may come from. QEMU takes one connection only, whoever makes it. */
   readonly mayConnect?: (address: string) => boolean
@@ -69,7 +80,10 @@ export async function openIncoming(qemu: BulkQemu, options: IncomingOptions): Pr
     const exported =
       disks.length === 0
         ? undefined
-        : await exportDisks(qemu, { disks, hasTls, native, place: placeOf(DISKS_SOCKET) })
+        : await exportDisks(qemu, {
+            ...{ disks, hasTls, native },
+            place: (listen.tls && listen.disks) ?? placeOf(DISKS_SOCKET),
+          })
     const taken = await acceptOne(placeOf(MEMORY_SOCKET), mayConnect)
     acceptor = taken
     await setUp(qemu, hasTls)
@@ -91,7 +105,7 @@ interface Exports {
   readonly disks: readonly BulkDisk[]
   readonly hasTls: boolean
   readonly native: Native
-  readonly place: ListenPlace
+  readonly place: ListenPlace | KeptPort
 }
 
 async function exportDisks(qemu: BulkQemu, { disks, hasTls, native, place }: Exports): Promise<BulkEndpoint> {

@@ -76,10 +76,28 @@ export async function giveConnection(
 /** Where a target listens. */
 export type ListenPlace = { readonly host: string } | { readonly path: string }
 
+/** A port that is kept for QEMU. Whoever connects before QEMU has it is turned away. */
+export interface KeptPort {
+  readonly endpoint: { readonly host: string; readonly port: number }
+  readonly server: Server
+  /** Also after QEMU has it, which goes on listening. */
+  close(): void
+}
+
+/** Listens on a free port of the address. */
+export async function keepPort(host: string): Promise<KeptPort> {
+  // QEMU accepts before anyone knows the port.
+  const server = createServer((socket) => socket.destroy())
+  const endpoint = await listen(server, { host })
+  server.unref()
+  if ('path' in endpoint) throw new AgentError('INTERNAL', `${endpoint.path}: no port`)
+  return { endpoint, server, close: () => server.close() }
+}
+
 /** Gives QEMU a listening socket by the name `fdname`. A unix socket's file is the caller's to remove. */
 export async function giveListener(
   qemu: BulkQemu,
-  place: ListenPlace,
+  place: ListenPlace | KeptPort,
   { fdname, native }: Given,
 ): Promise<BulkEndpoint> {
   if ('path' in place) {
@@ -92,14 +110,12 @@ export async function giveListener(
     }
     return place
   }
-  // QEMU accepts before anyone knows the port.
-  const server = createServer((socket) => socket.destroy())
+  const kept = 'server' in place ? place : await keepPort(place.host)
   try {
-    const endpoint = await listen(server, place)
-    await give(qemu, server, { fdname, native })
-    return endpoint
+    await give(qemu, kept.server, { fdname, native })
+    return kept.endpoint
   } finally {
-    server.close()
+    kept.close()
   }
 }
 
@@ -122,7 +138,7 @@ export async function acceptOne(
   let isTaken = false
   server.on('connection', (socket) => {
     socket.on('error', () => {})
-    if (isTaken || (socket.remoteAddress !== undefined && !mayConnect(plain(socket.remoteAddress)))) {
+    if (isTaken || (socket.remoteAddress !== undefined && !mayConnect(plainAddress(socket.remoteAddress)))) {
       socket.destroy()
       return
     }
@@ -182,6 +198,6 @@ export function nameOf(endpoint: BulkEndpoint): string {
 }
 
 /** A socket of IPv6 shows IPv4 as a part of it (RFC 4291, 2.5.5.2). */
-function plain(address: string): string {
+export function plainAddress(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/, '')
 }

@@ -1,11 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import type { HypervisorID } from '../../../gen/vm.ts'
+import type { HypervisorID, MigrationSwitchoverRequest_VolumePlace as VolumePlace } from '../../../gen/vm.ts'
 import { isSame, type MoveHost } from './move-host.ts'
 
 interface Question {
   readonly us: HypervisorID
+  /** Where volumes are once `us` runs the machine; none when all stay where they are. */
+  readonly volumes?: readonly VolumePlace[]
   /** Who was authoritative before. */
   readonly them: HypervisorID
   /** A target stops trying after `switchoverMs`: from then on it only waits to learn what has become of its tries. */
@@ -23,6 +25,7 @@ interface Question {
 export async function becomeAuthoritative({
   us,
   them: first,
+  volumes = [],
   givesUp,
   host,
   log,
@@ -33,8 +36,9 @@ export async function becomeAuthoritative({
   let them = first
   for (let tries = 0; ; tries++) {
     try {
-      if (givesUp && tries > 0 && performance.now() > until) return await isAuthoritative({ us, host })
-      await controller.switchover({ us, them, volumes: [] })
+      if (givesUp && tries > 0 && performance.now() > until)
+        return await outcomeOfTries({ us, them, host, signal }, until)
+      await controller.switchover({ us, them, volumes: [...volumes] })
       return true
     } catch (error) {
       // An earlier try may have succeeded although its answer was lost. A refusal counts also after `signal`.
@@ -49,6 +53,24 @@ export async function becomeAuthoritative({
       log.warn('controller not asked who runs the machine', { vm: us.vmName, error: messageOf(error) })
     }
     await delay(settings.retryMs, undefined, { signal })
+  }
+}
+
+/**
+ * Whether a try that was given up has made `us` authoritative, which a controller may carry out late. It cannot any more once the
+ * source has taken a new run id, and after `lateMs`.
+ */
+async function outcomeOfTries(
+  { us, them, host, signal }: Pick<Question, 'us' | 'them' | 'host' | 'signal'>,
+  since: number,
+): Promise<boolean> {
+  const { lateMs, retryMs } = host.settings
+  for (;;) {
+    const isLate = performance.now() > since + lateMs
+    const present = await authoritativeOf({ us, host })
+    if (isSame(present, us)) return true
+    if (isLate || !isSame(present, them)) return false
+    await delay(retryMs, undefined, { signal })
   }
 }
 

@@ -1,6 +1,10 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { MoveEnd, MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import { SavedInit, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type MigrationTarget,
+  SavedInit,
+  type Specification,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { checkedLease, isFull } from '../../instance/leases/check-lease.ts'
@@ -9,17 +13,24 @@ import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
 import { checkHost, checkOutside } from '../saved-folder.ts'
 import { checkState, recordIn } from '../state-file.ts'
-import { HANDOVER_VERSION, refused } from './move-host.ts'
+import { contentField, HANDOVER_VERSION, refused } from './move-host.ts'
 
 /** Who has sent it, for errors. */
 export const SOURCE = 'the source'
 
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
-export async function checkPlan(plan: MovePlan, facts: HostFacts, along: readonly BulkDisk[]): Promise<void> {
+export async function checkPlan(
+  plan: MovePlan,
+  facts: HostFacts,
+  { along, target }: { readonly along: readonly BulkDisk[]; readonly target: MigrationTarget | undefined },
+): Promise<void> {
   const { acceleration, cpu, files, qemu, version } = plan
   if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
   checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
-  const here = files.filter(({ backend }) => !along.some(({ key }) => key === backend))
+  const replaced = Object.keys(target?.replaceComponents ?? {}).map(contentField)
+  const here = files.filter(
+    ({ backend, field }) => !along.some(({ key }) => key === backend) && !replaced.includes(field),
+  )
   for (const { backend, digest, field, path, sizeBytes } of here)
     await checkOutside(
       { field, backend, path, digest, sizeBytes: Number(sizeBytes), changed: '' },

@@ -27,9 +27,9 @@ export function obstaclesOf(instance: MachineInstance): readonly string[] {
     ...(record.clone ? ['clone: the disks of other machines are below its own'] : []),
     ...Object.entries(backends).flatMap(([key, backend]) => {
       const kind = OBSTACLES.find((name) => backend[name] !== undefined)
-      return kind === undefined || metadata.includes(key)
-        ? []
-        : [`${pathOf('backends', key)}: ${REASONS[kind]}`]
+      // Another one's is compared at the target.
+      const isCompared = kind === 'content' && (record.document === undefined || metadata.includes(key))
+      return kind === undefined || isCompared ? [] : [`${pathOf('backends', key)}: ${REASONS[kind]}`]
     }),
   ]
 }

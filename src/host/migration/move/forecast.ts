@@ -1,3 +1,4 @@
+import { abortable } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import {
   type MigrateInstanceRequest,
@@ -7,6 +8,8 @@ import {
 import {
   EnsureMigrationTargetResponse_Action as Action,
   EnsureMigrationTargetRequest,
+  type EnsureMigrationTargetResponse,
+  type HypervisorID,
 } from '../../../gen/vm.ts'
 import { hasAgentWay } from '../../instance/connect-agent.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
@@ -14,16 +17,18 @@ import type { MachineInstance } from '../../instance/instance.ts'
 import { checkSavable } from '../machine-state.ts'
 import type { HostFacts } from '../manifest.ts'
 import { checkSuspend } from '../saving/check-suspend.ts'
+import { announce, filesOf, startMigration } from './ask-target.ts'
 import { obstaclesOf } from './check-move.ts'
 import type { MoveHost } from './move-host.ts'
-import { announce } from './outbound.ts'
+import type { Speed } from './outbound.ts'
 import { identify } from './source.ts'
 
 /** What a move would meet. Nothing is changed but what the controller knows of the machine. */
 export async function forecast(
   instance: MachineInstance,
   request: MigrateInstanceRequest,
-  { host, facts }: { readonly host: MoveHost; readonly facts: HostFacts },
+  { host, facts, speed }: { readonly host: MoveHost; readonly facts: HostFacts; readonly speed: Speed },
+  signal: AbortSignal,
 ): Promise<MoveForecast> {
   const { qmp } = instance.machine()
   const wasRunning = instance.record.current === State.RUNNING
@@ -45,12 +50,43 @@ export async function forecast(
   const us = await identify(instance, host)
   await announce(instance, { host, us, facts })
   const asked = EnsureMigrationTargetRequest.fromPartial({ us, toHost: request.toHost, dryRun: true })
-  const answer = await host.controller.ensureMigrationTarget(asked)
+  const answer = await abortable(host.controller.ensureMigrationTarget(asked), signal)
+  let diskBytes = 0n
   if (answer.action !== Action.ACTION_LIVE_MIGRATE) obstacles.push(`no live migration: ${answer.reason}`)
+  else
+    await found(
+      copiedBytes(instance, { host, target: answer, us }, signal).then((bytes) => {
+        diskBytes = BigInt(bytes)
+      }),
+    )
   const memoryBytes = (specificationOf(instance).board?.memoryMib ?? 0n) * 2n ** 20n
-  const { bandwidthBytesPerSecond } = host.settings.bulk
-  return {
-    ...{ host: answer.host, obstacles, memoryBytes, diskBytes: 0n },
-    expectedMs: (memoryBytes * 1000n) / BigInt(bandwidthBytesPerSecond),
+  const speedBytes = Math.min(speed.bytesPerSecond, host.settings.bulk.bandwidthBytesPerSecond)
+  const expectedMs = BigInt(Math.ceil((Number(memoryBytes + diskBytes) * 1000) / Math.max(1, speedBytes)))
+  return { ...{ host: answer.host, obstacles, memoryBytes, diskBytes }, expectedMs }
+}
+
+interface Asked {
+  readonly host: MoveHost
+  readonly us: HypervisorID
+  readonly target: Pick<EnsureMigrationTargetResponse, 'host' | 'targetEndpoint'>
+}
+
+/** Of the disks that the target has other files for. One that does not await the machine yet has none. */
+async function copiedBytes(
+  instance: MachineInstance,
+  { host, us, target: { host: name, targetEndpoint } }: Asked,
+  signal: AbortSignal,
+): Promise<number> {
+  const files = await filesOf(instance)
+  const connection = await host.dial(targetEndpoint, name, signal)
+  try {
+    const limits = { timeoutMs: host.settings.readyMs, signal }
+    const { disks } = await startMigration(instance, { connection, files, name, us }, limits)
+    return disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0)
+  } catch (error) {
+    if (error instanceof AgentError && error.code === 'NOT_FOUND') return 0
+    throw error
+  } finally {
+    connection.close()
   }
 }

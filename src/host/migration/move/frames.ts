@@ -12,7 +12,7 @@ import type { HandoverStream } from '../../instance/moves.ts'
 const PIECE_BYTES = 60 * 1024
 /** An envelope has less. */
 const MOST_BYTES = 16 << 20
-/** Of the console and all streams. */
+/** Of the console and all streams, of which one at a time is in memory. */
 const MOST_RINGS = 4097
 const MOST_RING_BYTES = 512 << 20
 
@@ -27,6 +27,11 @@ export async function sendContent(send: Send, bytes: Uint8Array, ring?: MoveRing
 
 export interface ReceivedRing extends MoveRing {
   readonly bytes: Uint8Array
+}
+
+export interface Rest {
+  readonly envelope: Uint8Array
+  readonly end: MoveEnd
 }
 
 /** What a source hands over, in its order. Throws INVALID_ARGUMENT for what breaks it, and ABORTED when the stream ends before. */
@@ -50,25 +55,20 @@ export class HandoverReader {
     return await this.#bytes(content)
   }
 
-  /** What comes when the machine stands still: an envelope, rings, and the end. */
-  async rest(): Promise<{
-    readonly envelope: Uint8Array
-    readonly rings: readonly ReceivedRing[]
-    readonly end: MoveEnd
-  }> {
+  /** What comes when the machine stands still: an envelope, rings, each of which is for `take` as it comes, and the end. */
+  async rest(take: (ring: ReceivedRing) => Promise<void>): Promise<Rest> {
     const envelope = await this.envelope()
-    const rings: ReceivedRing[] = []
-    for (let bytes = 0; ; ) {
+    for (let bytes = 0, rings = 0; ; rings++) {
       const { content, end } = await this.#next()
-      if (end !== undefined) return { envelope, rings, end }
+      if (end !== undefined) return { envelope, end }
       if (content?.ring === undefined) throw invalid('neither a ring nor the end, want one of them')
       bytes += Number(content.sizeBytes)
-      if (rings.length === MOST_RINGS || bytes > MOST_RING_BYTES)
+      if (rings === MOST_RINGS || bytes > MOST_RING_BYTES)
         throw invalid(`more than ${MOST_RINGS} rings or ${MOST_RING_BYTES} bytes of them`)
       const { number } = content.ring
       if (content.sizeBytes > ringCapacity(number))
         throw invalid(`ring ${number}: ${content.sizeBytes} bytes, want at most ${ringCapacity(number)}`)
-      rings.push({ ...content.ring, bytes: await this.#bytes(content) })
+      await take({ ...content.ring, bytes: await this.#bytes(content) })
     }
   }
 

@@ -14,6 +14,8 @@ import type {
 } from '../../../gen/vm.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { namespaceOf, type OnlyVm } from '../../instance/moving/only-vm.ts'
+import { pathOf } from '../../spec/component-path.ts'
+import { endpointText } from '../../tls/endpoint.ts'
 import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
 
 /** The controller of this host's machines. Calls reject with UNAVAILABLE when none of its endpoints answers. */
@@ -35,6 +37,8 @@ export interface MoveHost {
   readonly endpoint: string
   /** Where QEMU's channels listen. */
   readonly address: string
+  /** Whether other hosts reach it at that address. */
+  readonly isDirect: boolean
   /** Paths of PEM files. */
   readonly identity: { readonly ca: string; readonly cert: string; readonly key: string }
   readonly controller: MoveController
@@ -61,6 +65,8 @@ export interface MoveSettings {
   readonly runsMs: number
   /** How long the target tries to become authoritative. */
   readonly switchoverMs: number
+  /** After that, how long a controller may take to carry out a try. */
+  readonly lateMs: number
   /** Between two tries. */
   readonly retryMs: number
   /** How long a whole move may take. */
@@ -74,12 +80,30 @@ export const MOVE_SETTINGS: MoveSettings = {
   readyMs: 60_000,
   runsMs: 20_000,
   switchoverMs: 15_000,
+  lateMs: 60_000,
   retryMs: 500,
   moveMs: 86_400_000,
 }
 
 /** Of the Handover stream. */
-export const HANDOVER_VERSION = 1
+export const HANDOVER_VERSION = 2
+
+/** A port of this host as others reach it: HOST:PORT. */
+export function reachedAt(
+  { address, endpoint }: Pick<MoveHost, 'address' | 'endpoint'>,
+  port: number,
+): string {
+  return UNSPECIFIED.includes(address)
+    ? endpoint.replace(/\d+$/, String(port))
+    : endpointText({ host: address, port })
+}
+
+const UNSPECIFIED: readonly string[] = ['0.0.0.0', '::']
+
+/** Of a file that QEMU reads at its start. */
+export function contentField(backend: string): string {
+  return pathOf('backends', backend, 'content', 'path')
+}
 
 /** Names the present run of an instance on this host. */
 export function hypervisorOf(

@@ -1,35 +1,30 @@
 import { abortable, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { GrpcConnection, StreamCall } from '../../../client/connection/grpc-connection.ts'
-import { EnsureVmRequest } from '../../../gen/microvm/controller/v1/controller.ts'
 import { HandoverDefinition, MoveRequest, MoveResponse } from '../../../gen/microvm/instance/v1/handover.ts'
 import { InstanceServiceDefinition, type Operation } from '../../../gen/microvm/instance/v1/instance.ts'
 import {
   EnsureMigrationTargetResponse_Action as Action,
   EnsureMigrationTargetRequest,
-  HypervisorDefinition,
   type HypervisorID,
-  LeaseMode,
-  MigrationProtocol,
 } from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import { withoutDevices } from '../../instance/devices/specification.ts'
 import { readRing } from '../../instance/holder/holder-files.ts'
-import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
-import type { BulkEndpoint } from '../bulk/bulk.ts'
+import type { BulkEndpoint, BulkProgress } from '../bulk/bulk.ts'
 import { type Outgoing, openOutgoing } from '../bulk/outgoing.ts'
 import { detach } from '../guest.ts'
-import type { HostFacts } from '../manifest.ts'
-import { outsideFacts } from '../saved-folder.ts'
+import type { OutsideFile } from '../manifest.ts'
 import { drainedRings } from '../saving/saved-files.ts'
 import type { Saving } from '../saving/saving.ts'
 import { noteEnded } from '../saving/steps.ts'
 import { stateBytes } from '../state-file.ts'
-import { bulkDisk } from './disks-along.ts'
+import { announce, filesOf, startMigration } from './ask-target.ts'
 import { sendContent } from './frames.ts'
 import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
+import type { Agreed } from './protocol.ts'
 import { markDisks, unmarkDisks } from './shared-disks.ts'
 
 /** The way of one machine to another host, step by step. */
@@ -41,6 +36,12 @@ interface Parts {
   readonly us: HypervisorID
   readonly toHost: string
   readonly how: Migrating
+  readonly speed: Speed
+}
+
+/** How fast the last move from this host was. */
+export interface Speed {
+  bytesPerSecond: number
 }
 
 /** How long a guest may take until it is ready there; its steps are told by its timeline. */
@@ -58,7 +59,10 @@ export class OutboundMove {
   /** Fires when the target answers no more: QEMU may wait for it then. */
   readonly #lost = new AbortController()
   #bulk: Outgoing | undefined
-  readonly #along: string[] = []
+  #files: readonly OutsideFile[] = []
+  #agreed: Agreed = { disksEndpoint: '', disks: [] }
+  /** The step that copies now. */
+  #copying: 'disks' | 'memory' | undefined
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -72,7 +76,7 @@ export class OutboundMove {
 
   /** The files of the disks that go along. */
   get along(): readonly string[] {
-    return this.#along
+    return this.#agreed.disks.map(({ path }) => path)
   }
 
   get #signal(): AbortSignal {
@@ -87,29 +91,34 @@ export class OutboundMove {
     if (toHost === host.id) throw refused(`to_host: ${toHost} is this host`)
     await announce(saving.instance, { host, us, facts: saving.host })
     const request = EnsureMigrationTargetRequest.fromPartial({ us, toHost })
-    const answer = await controller.ensureMigrationTarget(request)
+    const asked = controller.ensureMigrationTarget(request)
+    const answer = await abortable(asked, this.#signal).catch((error) => {
+      // The target that the controller finds all the same.
+      void asked.then(
+        ({ host: late, targetEndpoint }) => {
+          this.#target = { host: late, endpoint: targetEndpoint }
+          this.#giveUp()
+        },
+        () => {},
+      )
+      throw error
+    })
     const { action, host: target, reason, targetEndpoint: endpoint } = answer
     if (action !== Action.ACTION_LIVE_MIGRATE)
       throw refused(`no live migration: ${reason || 'no reason given'}`)
     this.#target = { host: target, endpoint }
   }
 
-  /** Agrees with the target on QEMU's own protocol. A target that has dropped a constraint has not understood it. */
+  /** Agrees with the target on QEMU's own protocol, and on the disks that are copied. */
   async negotiate(): Promise<void> {
-    const { host, us } = this.#parts
+    const { host, saving, us } = this.#parts
+    this.#files = await filesOf(saving.instance)
     this.#connection = await host.dial(this.#target.endpoint, this.#target.host, this.#signal)
-    const wanted = { constraintTls: true, constraintHandover: HANDOVER_VERSION }
-    const protocol = MigrationProtocol.fromPartial({ qmeuBlock: wanted })
-    const { migrationProtocol } = await clientFor(HypervisorDefinition, this.#connection).startMigration(
-      { supportedMigrationProtocol: [protocol], us },
-      { timeoutMs: host.settings.readyMs, signal: this.#signal },
-    )
-    const agreed = migrationProtocol?.qmeuBlock
-    const { host: name } = this.#target
-    if (agreed === undefined) throw refused(`host ${name}: has chosen a protocol that was not offered`)
-    if (agreed.constraintHandover !== HANDOVER_VERSION)
-      throw refused(`host ${name}: does not speak version ${HANDOVER_VERSION} of the handover`)
-    if (!agreed.constraintTls) throw refused(`host ${name}: has dropped the constraint tls`)
+    const question = { connection: this.#connection, files: this.#files, name: this.#target.host, us }
+    this.#agreed = await startMigration(saving.instance, question, {
+      timeoutMs: host.settings.readyMs,
+      signal: this.#signal,
+    })
   }
 
   /** Sends the plan, and waits until the QEMU of the target waits. */
@@ -122,7 +131,10 @@ export class OutboundMove {
     this.#call = connection.stream(HandoverDefinition.fullName, HandoverDefinition.methods.move.name)
     this.#answers = decoded(this.#call)
     this.#awaitNext()
-    const files = await this.#files()
+    const files = this.#files.map(({ field, backend, path, digest, sizeBytes }) => ({
+      ...{ field, backend, path, digest },
+      sizeBytes: BigInt(sizeBytes),
+    }))
     const { acceleration, cpu, qemu } = saving.host
     const { generationId } = record
     const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
@@ -132,22 +144,17 @@ export class OutboundMove {
     try {
       await this.#send(MoveRequest.fromPartial({ plan }))
       await sendContent((message) => this.#send(message), this.#envelope(withoutLeaving(saving)))
-      ready = (await this.#answer(host.settings.readyMs)).ready
+      ready = (await this.#answer(host.settings.readyMs, this.#signal)).ready
     } finally {
       await unmarkDisks(specification, us)
     }
     const memory = endpointOf(ready?.memoryEndpoint ?? '')
     if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
-    const disks = (ready?.disks ?? []).map((key) => {
-      const file = files.find(({ backend }) => backend !== '' && backend === key)
-      if (file === undefined) throw refused(`host ${this.#target.host}: no disk ${key} is to go along`)
-      this.#along.push(file.path)
-      return bulkDisk(key, Number(file.sizeBytes))
-    })
+    const { disks, disksEndpoint } = this.#agreed
     const qemuHere = { ...instance.context, qmp: instance.machine().qmp, signal: instance.ending }
     this.#bulk = await openOutgoing(qemuHere, {
       disks,
-      endpoints: { disks: endpointOf(ready?.disksEndpoint ?? ''), memory },
+      endpoints: { disks: endpointOf(disksEndpoint), memory },
       tls: { identity: host.identity, peer: this.#target.host },
       settings: host.settings.bulk,
       wasRunning: saving.wasRunning,
@@ -157,7 +164,8 @@ export class OutboundMove {
   }
 
   async copyDisks(): Promise<void> {
-    await this.#outgoing.copyDisks()
+    const bytes = this.#agreed.disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0)
+    await this.#copied('disks', bytes, () => this.#outgoing.copyDisks())
   }
 
   /** Brings the streams of the guest to a stop. */
@@ -170,8 +178,37 @@ export class OutboundMove {
     const { saving } = this.#parts
     const { words } = saving.instance.recorded.steps.find(({ step }) => step === 'replug') ?? {}
     saving.unplugged = words?.[1] ?? ''
-    saving.stoppedAt = await this.#outgoing.sendMemory()
+    const { board } = specificationOf(saving.instance)
+    const bytes = Number(board?.memoryMib ?? 0n) * 2 ** 20
+    const begun = performance.now()
+    await this.#copied('memory', bytes, async () => {
+      saving.stoppedAt = await this.#outgoing.sendMemory()
+    })
+    this.#parts.speed.bytesPerSecond = (bytes * 1000) / Math.max(1, performance.now() - begun)
     await this.#outgoing.endDisks()
+  }
+
+  /** Tells how far the step is, and that it has copied all. */
+  async #copied(step: 'disks' | 'memory', bytes: number, work: () => Promise<void>): Promise<void> {
+    if (bytes === 0) return await work()
+    this.#copying = step
+    try {
+      await work()
+    } finally {
+      this.#copying = undefined
+    }
+    this.#parts.how.tell({ step, doneBytes: BigInt(bytes), totalBytes: BigInt(bytes) })
+  }
+
+  #tell(progress: BulkProgress): void {
+    const { tell } = this.#parts.how
+    const step = 'disks' in progress ? 'disks' : 'memory'
+    if (step !== this.#copying) return
+    const [done, total] =
+      'disks' in progress
+        ? [progress.disks.copiedBytes, progress.disks.totalBytes]
+        : [progress.memory.totalBytes - progress.memory.remainingBytes, progress.memory.totalBytes]
+    tell({ step, doneBytes: BigInt(done), totalBytes: BigInt(total) })
   }
 
   /** Sends what this host's side knows, and the rings. */
@@ -208,7 +245,8 @@ export class OutboundMove {
 
   /** Waits until the target says that the machine runs there. */
   async runs(): Promise<void> {
-    const { runs } = await this.#answer(this.#parts.host.settings.runsMs)
+    const { host, saving } = this.#parts
+    const { runs } = await this.#answer(host.settings.runsMs, saving.instance.ending)
     if (runs === undefined)
       throw new AgentError('INTERNAL', `host ${this.#target.host}: does not say that it runs`)
     this.#outgoing.finish()
@@ -216,7 +254,7 @@ export class OutboundMove {
 
   /** The timeline of the target, once its guest is ready; undefined when that is not told. */
   async done(): Promise<Operation | undefined> {
-    return await this.#answer(DONE_MS).then(
+    return await this.#answer(DONE_MS, this.#parts.host.closing).then(
       ({ done }) => done?.operation,
       () => undefined,
     )
@@ -230,13 +268,17 @@ export class OutboundMove {
     this.#call?.cancel()
     this.#connection?.close()
     // A target whose handover has begun ends with that.
-    if (this.#target.host !== '' && this.#call === undefined)
-      this.#giveUp().catch((error) =>
-        this.#parts.saving.instance.context.log.debug('target not told', { error: messageOf(error) }),
-      )
+    if (this.#call === undefined) this.#giveUp()
   }
 
-  async #giveUp(): Promise<void> {
+  #giveUp(): void {
+    if (this.#target.host === '') return
+    this.#removeTarget().catch((error) =>
+      this.#parts.saving.instance.context.log.debug('target not told', { error: messageOf(error) }),
+    )
+  }
+
+  async #removeTarget(): Promise<void> {
     const { host, us } = this.#parts
     const { endpoint, host: name } = this.#target
     const connection = await host.dial(
@@ -273,12 +315,11 @@ export class OutboundMove {
     await abortable(withTimeout(context.clock, stallMs, sent, late), this.#signal)
   }
 
-  async #answer(ms: number): Promise<MoveResponse> {
+  async #answer(ms: number, signal: AbortSignal): Promise<MoveResponse> {
     const { clock } = this.#parts.saving.instance.context
     const late = () => new AgentError('DEADLINE_EXCEEDED', `host ${this.#target.host}: no answer in ${ms} ms`)
     const next = this.#next ?? Promise.reject(new AgentError('INTERNAL', 'no handover'))
-    const { instance } = this.#parts.saving
-    const answer = await abortable(withTimeout(clock, ms, next, late), instance.ending)
+    const answer = await abortable(withTimeout(clock, ms, next, late), signal)
     if (answer.done === true) throw this.#ended()
     this.#awaitNext()
     return answer.value
@@ -301,23 +342,6 @@ export class OutboundMove {
     const { guest, host, rings } = this.#parts.saving
     return stateBytes(known, { guest, rings, host, createdMs: Date.now() })
   }
-
-  async #files() {
-    const { board, backends } = specificationOf(this.#parts.saving.instance)
-    const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
-      board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
-    )
-    const disks = Object.entries(backends).flatMap(([backend, { file }]) =>
-      file === undefined ? [] : [{ field: `backends.${backend}.file.path`, backend, path: file.path }],
-    )
-    const facts = await Promise.all([...boot, ...disks].map(outsideFacts))
-    return facts.map(({ field, backend, path, sizeBytes, digest }) => ({
-      ...{ field, backend, path, digest },
-      sizeBytes: BigInt(sizeBytes),
-    }))
-  }
-
-  #tell(_progress: unknown): void {}
 }
 
 /** The machine as its state will be: one device has left it by then. */
@@ -326,17 +350,6 @@ function withoutLeaving({ known, vsock }: Saving): Saving['known'] {
   const { specification } = record
   if (vsock === undefined || specification === undefined) return known
   return { ...known, record: { ...record, specification: withoutDevices(specification, [vsock]) } }
-}
-
-/** Tells the controller of the machine, and that this host runs it. */
-export async function announce(
-  instance: MachineInstance,
-  { host, us, facts }: { readonly host: MoveHost; readonly us: HypervisorID; readonly facts: HostFacts },
-): Promise<void> {
-  const specification = specificationOf(instance)
-  const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
-  const settings = { specification, leaseMode: LeaseMode.LM_STORAGE_LOCKING, needs }
-  await host.controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings }))
 }
 
 async function* decoded(call: StreamCall): AsyncGenerator<MoveResponse, void> {

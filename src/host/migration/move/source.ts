@@ -25,17 +25,18 @@ import { becomeAuthoritative } from './authority.ts'
 import { checkMove } from './check-move.ts'
 import { setAside } from './disks-along.ts'
 import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
-import { type Outbound, OutboundMove } from './outbound.ts'
+import { type Outbound, OutboundMove, type Speed } from './outbound.ts'
 import { unmarkDisks } from './shared-disks.ts'
 
 export interface SourceParts {
   readonly host: MoveHost
   readonly facts: HostFacts
+  readonly speed: Speed
   readonly atStep: AtStep
 }
 
-/** Which words of the step have how far a move is, and the run id before it was taken back. */
-const [PHASE, RUN_BEFORE] = [6, 7]
+/** Which words of the step have how far a move is, the run id before it was taken back, and the target; then files follow. */
+const [PHASE, RUN_BEFORE, HOST, ENDPOINT] = [6, 7, 8, 9]
 const MOVED = 'moved'
 
 /** What takes back the bulk of a move, also of another daemon. It lets the guest go on. */
@@ -53,7 +54,7 @@ const BULK = {
 export async function move(
   instance: MachineInstance,
   request: MigrateInstanceRequest,
-  { host, facts: hostFacts, atStep }: SourceParts,
+  { host, facts: hostFacts, speed, atStep }: SourceParts,
   how: Migrating,
 ): Promise<Moved> {
   const { record, context } = instance
@@ -71,7 +72,7 @@ export async function move(
   const facts = { folder: '', hasAgent, host: hostFacts, id: randomUUID(), request: named, vsock, wasRunning }
   const saving = newSaving(instance, { ...facts, step: 'move' })
   const outcome = Promise.withResolvers<Moved | undefined>()
-  const outbound = new OutboundMove({ host, saving, us, how, toHost: request.toHost })
+  const outbound = new OutboundMove({ host, saving, us, how, toHost: request.toHost, speed })
   const caller = { inStep: how.inStep }
   const names = {
     text: 'the machine is on its way to another host',
@@ -129,11 +130,11 @@ function stepsOf(
 }
 
 /** From here on the controller decides who runs the machine. */
-async function noteHanded(saving: Saving, { along }: Outbound): Promise<void> {
+async function noteHanded(saving: Saving, { along, target }: Outbound): Promise<void> {
   const { instance } = saving
   const step = presentStep(instance) ?? stepOf(saving)
-  const text = 'the machine is handed over'
-  await instance.recorded.commit({ add: [withWords(step, HANDED, '', ...along)], kind: 'state', text })
+  const add = [withWords(step, HANDED, '', target.host, target.endpoint, ...along)]
+  await instance.recorded.commit({ add, kind: 'state', text: 'the machine is handed over' })
 }
 
 interface Handing {
@@ -172,19 +173,20 @@ async function handOver(
     }
   }
   await atStep('move', 'end')
-  const moved = { host: outbound.target.host, endpoint: outbound.target.endpoint, timeMs: BigInt(Date.now()) }
+  const moved = await end(instance, told)
   const operation = failure === undefined ? await outbound.done() : undefined
-  await end(instance, { ...moved, operation }, told)
   return { ...moved, operation }
 }
 
-/** Ends an instance whose machine runs elsewhere. */
-async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved) => void): Promise<void> {
+/** Ends an instance whose machine runs elsewhere. Its callers are told where before the guest is ready there. */
+async function end(instance: MachineInstance, told: (moved: Moved) => void = () => {}): Promise<Moved> {
   const { recorded, record } = instance
   const { key = '', tenant = '' } = record.properties ?? {}
   const step = presentStep(instance)
+  const { [HOST]: host = '', [ENDPOINT]: endpoint = '' } = step?.words ?? []
+  const moved: Moved = { host, endpoint, timeMs: BigInt(Date.now()), operation: undefined }
   await recorded.commit({
-    ...(step && { add: [withWords(step, MOVED, '', ...alongOf(step))] }),
+    ...(step && { add: [withWords(step, MOVED, '', ...step.words.slice(HOST))] }),
     rows: await movedRows(recorded, { key, tenant, moved }),
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
@@ -195,6 +197,7 @@ async function end(instance: MachineInstance, moved: Moved, told: (moved: Moved)
   await instance
     .finishRemoval()
     .catch((error) => instance.context.log.error('moved machine not removed', { error: messageOf(error) }))
+  return moved
 }
 
 /** The disks that have gone along are never opened again. */
@@ -204,7 +207,7 @@ async function setDisksAside({ context, record }: MachineInstance, step: StepRec
 }
 
 function alongOf({ words }: StepRecord): readonly string[] {
-  return words.slice(RUN_BEFORE + 1)
+  return words.slice(ENDPOINT + 1)
 }
 
 /** Becomes another run, in place of the one that has handed its machine over or of an earlier try. Resolves with whether the machine is to go on here. */
@@ -216,7 +219,7 @@ async function takeBack(
   const { context, recorded } = instance
   const runId = await host.nextRunId()
   const step = presentStep(instance)
-  const words = [HANDED, `${us.runId}`, ...(step === undefined ? [] : alongOf(step))]
+  const words = [HANDED, `${us.runId}`, ...(step?.words.slice(HOST) ?? [])]
   const add = step === undefined ? [] : [withWords(step, ...words)]
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
   const signal = AbortSignal.any([instance.ending, host.closing, given])
@@ -273,11 +276,7 @@ export async function settleMove(
     const us = hypervisorOf(instance, host)
     const them = before === '' ? us : { ...us, runId: BigInt(before) }
     if (!(await takeBack(instance, { host, us: them }, given))) {
-      await end(
-        instance,
-        { host: '', endpoint: '', timeMs: BigInt(Date.now()), operation: undefined },
-        () => {},
-      )
+      await end(instance)
       return true
     }
   }

@@ -4,9 +4,9 @@ import { abortable, neverAborted, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import { type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { File_Access, type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { HypervisorID } from '../../../gen/vm.ts'
+import { HypervisorID, type MigrationSwitchoverRequest_VolumePlace as VolumePlace } from '../../../gen/vm.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
 import { writeRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
@@ -22,12 +22,14 @@ import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
 import { commitResume, replacedRecord, settleRepair } from '../resume.ts'
 import { recordIn } from '../state-file.ts'
+import type { Agreement } from './agreements.ts'
+import { knownVolumes } from './ask-target.ts'
 import { awaitAuthority, becomeAuthoritative, isAuthoritative } from './authority.ts'
 import { checkArrived, checkPlan, recordOf, SOURCE, stillThere } from './check-arrival.ts'
 import { disksAlong } from './disks-along.ts'
-import { HandoverReader, type ReceivedRing } from './frames.ts'
+import { HandoverReader, type ReceivedRing, type Rest } from './frames.ts'
 import { letRun, letRunAgain } from './let-run.ts'
-import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
+import { hypervisorOf, type MoveHost, reachedAt, refused } from './move-host.ts'
 import { checkShared } from './shared-disks.ts'
 
 export interface ArrivalParts {
@@ -39,6 +41,15 @@ export interface ArrivalParts {
 
 type Send = Parameters<Arrival['take']>[1]
 
+/** A handover that has begun. */
+interface Given {
+  readonly plan: MovePlan
+  readonly reader: HandoverReader
+  readonly agreement: Agreement
+  /** Of the source. */
+  readonly address: string
+}
+
 /** Which word of the step has how far the move is: once this host may have become authoritative, and once it has. */
 const PHASE = 2
 const OWN = 'own'
@@ -46,16 +57,18 @@ const OWN = 'own'
 /** Takes a machine in that is handed over, and lets it run. The instance is forgotten when that fails. To be called in a change. */
 export async function arrive(
   instance: MachineInstance,
-  { plan, reader }: { readonly plan: MovePlan; readonly reader: HandoverReader },
+  given: Given,
   parts: ArrivalParts,
-  send: Send,
-  signal: AbortSignal,
+  { send, signal }: { readonly send: Send; readonly signal: AbortSignal },
 ): Promise<void> {
   const { recorded } = instance
+  const { agreement, plan, reader } = given
   const { us: them = HypervisorID.create() } = plan
   try {
     const disks = disksAlong(plan, recorded.record.target)
-    await checkPlan(plan, parts.facts, disks)
+    const other = disks.find(({ key }) => !agreement.keys.includes(key))
+    if (other !== undefined) throw refused(`disk ${other.key}: StartMigration has not agreed on its copy`)
+    await checkPlan(plan, parts.facts, { along: disks, target: recorded.record.target })
     const late = AbortSignal.timeout(parts.host.settings.readyMs)
     const envelope = await abortable(reader.envelope(), AbortSignal.any([signal, instance.ending, late]))
     const record = await recordOf(instance, plan, envelope)
@@ -76,13 +89,8 @@ export async function arrive(
       text: `a machine of ${them.podName} is on its way here`,
     })
     const arrival = new IncomingMachine(instance, {
-      ...parts,
-      specification,
-      disks,
-      them,
-      reader,
-      send,
-      signal,
+      ...{ ...parts, ...given },
+      ...{ specification, disks, them, send, signal },
     })
     await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
   } catch (error) {
@@ -113,13 +121,12 @@ async function leave(instance: MachineInstance, host: MoveHost, reason: string):
 
 const ARRIVED = { awaiting: undefined, target: undefined }
 
-interface IncomingParts extends ArrivalParts {
+interface IncomingParts extends ArrivalParts, Given {
   /** What QEMU was started with. */
   readonly specification: Specification | undefined
   /** Those that go along. */
   readonly disks: readonly BulkDisk[]
   readonly them: HypervisorID
-  readonly reader: HandoverReader
   readonly send: Send
   readonly signal: AbortSignal
 }
@@ -136,14 +143,14 @@ class IncomingMachine {
   start(): SavedStart {
     const source = Buffer.from(HypervisorID.encode(this.#parts.them).finish()).toString('base64')
     return {
-      ...{ step: 'incoming', words: ['', source], steps: [], rows: [] },
+      ...{ step: 'incoming', words: ['', source], steps: [], rows: [], keepsTapsDown: true },
       bring: async () => {},
       load: () => this.#load(),
     }
   }
 
   async #load(): Promise<void> {
-    const { atStep, disks, host, reader, send, signal, them } = this.#parts
+    const { address, agreement, atStep, disks, host, reader, send, signal, them } = this.#parts
     const instance = this.#instance
     const { context } = instance
     const qemu = {
@@ -153,15 +160,21 @@ class IncomingMachine {
     }
     await atStep('arrival', 'listen')
     const [peer = ''] = them.podName.split('/')
-    const listen = { host: host.address, tls: { identity: host.identity, peer } }
-    const incoming = await openIncoming(qemu, { disks, listen })
+    const tls = { identity: host.identity, peer }
+    const listen = { host: host.address, tls, disks: agreement.port }
+    // By another way, the source may have another address.
+    const mayConnect = (from: string) => !host.isDirect || address === '' || from === address
+    const incoming = await openIncoming(qemu, { disks, listen, mayConnect })
     try {
-      const disksEndpoint = incoming.disks === undefined ? '' : textOf(incoming.disks)
-      const keys = disks.map(({ key }) => key)
-      send({ ready: { memoryEndpoint: textOf(incoming.memory), disksEndpoint, disks: keys } })
+      send({ ready: { memoryEndpoint: reachedAt(host, portOf(incoming.memory)) } })
       await atStep('arrival', 'memory')
       const tooLong = () => new AgentError('DEADLINE_EXCEEDED', 'handover: not over in time')
-      const whole = withTimeout(context.clock, host.settings.moveMs, reader.rest(), tooLong)
+      const whole = withTimeout(
+        context.clock,
+        host.settings.moveMs,
+        reader.rest((ring) => bringRing(this.#instance, ring)),
+        tooLong,
+      )
       const rest = await abortable(whole, AbortSignal.any([qemu.signal, failed(incoming)]))
       await atStep('arrival', 'state')
       const late = () => new AgentError('DEADLINE_EXCEEDED', 'memory: not arrived in time')
@@ -175,13 +188,11 @@ class IncomingMachine {
   }
 
   /** All is here: becomes authoritative, and takes what the machine had on the source. */
-  async #takeOver(rest: Awaited<ReturnType<HandoverReader['rest']>>): Promise<void> {
+  async #takeOver({ end, envelope }: Rest): Promise<void> {
     const { atStep, host, them } = this.#parts
     const instance = this.#instance
     const { context, recorded } = instance
-    const { end, envelope, rings } = rest
     recorded.timeline?.stoodSince({ stoppedMs: Number(end.stoppedMs), detachedMs: Number(end.detachedMs) })
-    await bringRings(instance, rings)
     const known = recordIn(envelope, SOURCE)
     const { leaving, leavingMs, nextPort } = known
     const arrived = replacedRecord(known, stillThere(instance, known))
@@ -198,8 +209,9 @@ class IncomingMachine {
     await atStep('arrival', 'switchover')
     const us = hypervisorOf(instance, host)
     const signal = AbortSignal.any([instance.ending, host.closing])
-    if (!(await becomeAuthoritative({ us, them, givesUp: true, host, log: context.log, signal })))
-      throw refused('another host runs the machine')
+    const volumes = await volumesOf(instance, host)
+    const question = { us, them, volumes, givesUp: true, host, log: context.log, signal }
+    if (!(await becomeAuthoritative(question))) throw refused('another host runs the machine')
     await noteOwn(instance)
     await letRun(instance, end, atStep)
   }
@@ -239,13 +251,14 @@ function streamRecords({ key }: MachineInstance, { streams }: MoveEnd) {
   }))
 }
 
-/** The holder goes on with them. Its console has taken nothing yet. */
-async function bringRings({ context }: MachineInstance, rings: readonly ReceivedRing[]): Promise<void> {
+/** The holder goes on with it. Its console has taken nothing yet. */
+async function bringRing(
+  { context }: MachineInstance,
+  { bytes, closed, first, number }: ReceivedRing,
+): Promise<void> {
   const { holder } = context
-  for (const { bytes, closed, first, number } of rings) {
-    await writeRing(context.folder, number, { bytes, first, isClosed: closed })
-    if (number === 0 && holder !== undefined) await answer(context, holder.takeRing(number))
-  }
+  await writeRing(context.folder, number, { bytes, first, isClosed: closed })
+  if (number === 0 && holder !== undefined) await answer(context, holder.takeRing(number))
 }
 
 /** The machine runs: the source ends its own, and the guest is told. */
@@ -331,12 +344,25 @@ async function isOwnNow(
   const question = { us, host, log: instance.context.log, signal }
   // The source has the memory, unless this host has become authoritative while it had it, too.
   if (instance.context.machine === undefined) return await awaitAuthority(question)
-  return await becomeAuthoritative({ ...question, them, givesUp: true })
+  const volumes = await volumesOf(instance, host)
+  return await becomeAuthoritative({ ...question, them, volumes, givesUp: true })
 }
 
-function textOf(endpoint: Incoming['memory']): string {
+/** The volumes of the machine as the controller knows them, with those that were copied here; none where it knows none. */
+async function volumesOf(instance: MachineInstance, host: MoveHost): Promise<readonly VolumePlace[]> {
+  const { target } = instance.record
+  const copied = Object.entries(target?.replaceComponents ?? {}).flatMap(([key, { file }]) =>
+    file?.access === File_Access.READ_WRITE ? [{ key, host: host.id, path: file.path, epoch: 0n }] : [],
+  )
+  if (copied.length === 0) return []
+  const { namespace, vmName: name } = hypervisorOf(instance, host)
+  const known = await knownVolumes(host.controller, { namespace, name })
+  return [...known.filter((each) => !copied.some((other) => other.key === each.key)), ...copied]
+}
+
+function portOf(endpoint: Incoming['memory']): number {
   if ('path' in endpoint) throw new AgentError('INTERNAL', `${endpoint.path}: no address for another host`)
-  return `${endpoint.host}:${endpoint.port}`
+  return endpoint.port
 }
 
 /** Reads what a handover is for. */

@@ -8,6 +8,8 @@ import type { Caller, MoveCalls } from '../../instance/instances.ts'
 
 const [OWN, OTHER] = ['a', 'b']
 const MIB = 2n ** 20n
+/** 1 Gbit/s. */
+const BYTES_PER_MS = 125_000n
 
 const noMachines = async (): Promise<never> => {
   throw new AgentError('UNIMPLEMENTED', 'a mock takes no machines in')
@@ -35,13 +37,15 @@ export function mockMoves({
       const { specification } = seen(key, caller)
       if (host !== OTHER) throw new AgentError('FAILED_PRECONDITION', `target: host ${host}: is not there`)
       const memoryBytes = (specification?.board?.memoryMib ?? 0n) * MIB
-      const obstacles = Object.entries(specification?.backends ?? {}).flatMap(([name, { content }]) =>
-        content === undefined
+      const obstacles = Object.entries(specification?.backends ?? {}).flatMap(([name, { passt }]) =>
+        passt === undefined
           ? []
-          : [`backends.${name}: a file of this host, which the target does not have`],
+          : [`backends.${name}: its connections would break: passt has them in its memory`],
       )
       if (dryRun) {
-        yield MigrateInstanceResponse.fromPartial({ forecast: { host, obstacles, memoryBytes } })
+        yield MigrateInstanceResponse.fromPartial({
+          forecast: { host, obstacles, memoryBytes, expectedMs: memoryBytes / BYTES_PER_MS },
+        })
         return
       }
       const [obstacle] = obstacles
@@ -53,7 +57,11 @@ export function mockMoves({
         totalBytes: memoryBytes,
       })
       await remove(key, caller)
-      yield MigrateInstanceResponse.fromPartial({ moved: { host, endpoint: `${host}:7443`, timeMs: 1n } })
+      const step = { name: 'memory', durationUs: 1000n, state: 'done' }
+      yield MigrateInstanceResponse.fromPartial({
+        moved: { host, endpoint: `${host}:7443`, timeMs: 1n },
+        operation: { kind: 'move', startedMs: 1n, durationUs: 2000n, steps: [step] },
+      })
     },
     hosts: async () => [{ ...entry(OWN, true), draining: isDraining }, entry(OTHER, false)],
     drain: async (wanted) => {
@@ -64,5 +72,6 @@ export function mockMoves({
     startMigration: noMachines,
     fenceVolume: noMachines,
     handover: failing,
+    settled: async () => {},
   }
 }

@@ -4,6 +4,7 @@ import type { InstanceServiceDefinition } from '../../../gen/microvm/instance/v1
 import type { HypervisorDefinition } from '../../../gen/vm.ts'
 import type { Instances } from '../../instance/instances.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import type { Peer } from '../../tls/credentials.ts'
 import type { Tenant } from '../configuration.ts'
 import type { ServiceCall, ServiceMethods } from '../rpc.ts'
 import { checkOwner } from '../snapshots/snapshot-methods.ts'
@@ -54,16 +55,21 @@ export function handoverMethods(
     move: {
       ...BY_HOSTS,
       handleDuplex: (requests, call) =>
-        move.handover(requests, hostOf(call), call.signal, (owner, specification) =>
-          checkOwner(tenants, owner, specification),
-        ),
+        move.handover(requests, peerOf(call), {
+          signal: call.signal,
+          checkOwner: (owner, specification) => checkOwner(tenants, owner, specification),
+        }),
     },
     fenceVolume: { ...BY_HOSTS, handle: async (request, call) => move.fenceVolume(request, hostOf(call)) },
   }
 }
 
 /** On the sockets of this host nobody is another host. */
-function hostOf({ peer }: ServiceCall): string {
-  if (peer !== undefined) return peer.id
+function hostOf(call: ServiceCall): string {
+  return peerOf(call).id
+}
+
+function peerOf({ peer }: ServiceCall): Peer {
+  if (peer !== undefined) return peer
   throw new AgentError('PERMISSION_DENIED', 'for other hosts only, want their endpoint')
 }

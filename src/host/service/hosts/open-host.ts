@@ -59,6 +59,7 @@ export function openHost(options: {
     only,
     endpoint: endpointText(settings.advertise),
     address: settings.listen.host,
+    isDirect: settings.listen.host === settings.advertise.host,
     identity: credentials.files,
     controller: options.controller ?? client?.controller ?? NO_CONTROLLER,
     dial,

@@ -50,7 +50,7 @@ export class StandInController implements MoveController {
     return EnsureMigrationTargetResponse.fromPartial({ action: 1, targetEndpoint: endpoint, host })
   }
 
-  switchover: MoveController['switchover'] = async ({ us, them }) =>
+  switchover: MoveController['switchover'] = async ({ us, them, volumes }) =>
     this.#call('switchover', () => {
       const [id, before] = [present(us), present(them)]
       const vm = this.vms.get(nameOf(id))
@@ -61,7 +61,8 @@ export class StandInController implements MoveController {
         authoritative.runId !== before.runId
       )
         throw new AgentError('FAILED_PRECONDITION', `vm ${id.vmName}: ${textOf(before)} does not run it`)
-      this.vms.set(nameOf(id), { ...vm, authoritative: id, generation: vm.generation + 1n })
+      const places = volumes.length === 0 ? vm.volumes : volumes
+      this.vms.set(nameOf(id), { ...vm, authoritative: id, generation: vm.generation + 1n, volumes: places })
       this.chain.push(textOf(id))
     })
 

@@ -54,7 +54,7 @@ export interface MovePlan {
   qemu: string;
   acceleration: string;
   cpu: string;
-  /** What the guest was booted from, which has to be the same there. */
+  /** What QEMU has read at its start, which has to be the same there, and disks. */
   files: MoveFile[];
   generationId: string;
 }
@@ -62,7 +62,7 @@ export interface MovePlan {
 export interface MoveFile {
   /** The field that names it. */
   field: string;
-  /** Key of its backend; empty for one of the board. */
+  /** Key of a disk's backend. */
   backend: string;
   path: string;
   sizeBytes: bigint;
@@ -126,10 +126,6 @@ export interface MoveResponse {
 export interface MoveReady {
   /** HOST:PORT where QEMU takes memory, by TLS. */
   memoryEndpoint: string;
-  /** The same for disks; empty without any that go along. */
-  disksEndpoint: string;
-  /** The keys of the backends whose disks go along, which are the names of the exports: other files take their place here. */
-  disks: string[];
 }
 
 export interface MoveRuns {
@@ -1104,19 +1100,13 @@ export const MoveResponse: MessageFns<MoveResponse> = {
 };
 
 function createBaseMoveReady(): MoveReady {
-  return { memoryEndpoint: "", disksEndpoint: "", disks: [] };
+  return { memoryEndpoint: "" };
 }
 
 export const MoveReady: MessageFns<MoveReady> = {
   encode(message: MoveReady, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.memoryEndpoint !== "") {
       writer.uint32(10).string(message.memoryEndpoint);
-    }
-    if (message.disksEndpoint !== "") {
-      writer.uint32(18).string(message.disksEndpoint);
-    }
-    for (const v of message.disks) {
-      writer.uint32(26).string(v!);
     }
     return writer;
   },
@@ -1142,22 +1132,6 @@ export const MoveReady: MessageFns<MoveReady> = {
             message.memoryEndpoint = reader.string();
             continue;
           }
-          case 2: {
-            if (tag !== 18) {
-              break;
-            }
-
-            message.disksEndpoint = reader.string();
-            continue;
-          }
-          case 3: {
-            if (tag !== 26) {
-              break;
-            }
-
-            message.disks.push(reader.string());
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1176,8 +1150,6 @@ export const MoveReady: MessageFns<MoveReady> = {
   fromPartial(object: DeepPartial<MoveReady>): MoveReady {
     const message = createBaseMoveReady();
     message.memoryEndpoint = object.memoryEndpoint ?? "";
-    message.disksEndpoint = object.disksEndpoint ?? "";
-    message.disks = object.disks?.map((e) => e) || [];
     return message;
   },
 };

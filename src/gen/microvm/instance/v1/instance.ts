@@ -992,7 +992,11 @@ export interface MigrateInstanceResponse {
     | Moved
     | undefined;
   /** With dry_run. */
-  forecast: MoveForecast | undefined;
+  forecast:
+    | MoveForecast
+    | undefined;
+  /** In the last answer: the steps on this host. Those on the other one are in `moved`. */
+  operation: Operation | undefined;
 }
 
 /** Where a machine is that was here. */
@@ -1011,8 +1015,9 @@ export interface MoveForecast {
   /** What keeps it here, each with its field. */
   obstacles: string[];
   memoryBytes: bigint;
+  /** Of the disks that would be copied. */
   diskBytes: bigint;
-  /** At the bandwidth of the settings; 0 where that is not known. */
+  /** At the speed of the last move from this host, or at 1 Gbit/s. */
   expectedMs: bigint;
 }
 
@@ -9081,7 +9086,7 @@ export const MigrateInstanceRequest: MessageFns<MigrateInstanceRequest> = {
 };
 
 function createBaseMigrateInstanceResponse(): MigrateInstanceResponse {
-  return { step: "", doneBytes: 0n, totalBytes: 0n, moved: undefined, forecast: undefined };
+  return { step: "", doneBytes: 0n, totalBytes: 0n, moved: undefined, forecast: undefined, operation: undefined };
 }
 
 export const MigrateInstanceResponse: MessageFns<MigrateInstanceResponse> = {
@@ -9106,6 +9111,9 @@ export const MigrateInstanceResponse: MessageFns<MigrateInstanceResponse> = {
     }
     if (message.forecast !== undefined) {
       MoveForecast.encode(message.forecast, writer.uint32(42).fork()).join();
+    }
+    if (message.operation !== undefined) {
+      Operation.encode(message.operation, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -9163,6 +9171,14 @@ export const MigrateInstanceResponse: MessageFns<MigrateInstanceResponse> = {
             message.forecast = MoveForecast.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.operation = Operation.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -9188,6 +9204,9 @@ export const MigrateInstanceResponse: MessageFns<MigrateInstanceResponse> = {
     message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
     message.forecast = (object.forecast !== undefined && object.forecast !== null)
       ? MoveForecast.fromPartial(object.forecast)
+      : undefined;
+    message.operation = (object.operation !== undefined && object.operation !== null)
+      ? Operation.fromPartial(object.operation)
       : undefined;
     return message;
   },

@@ -67,6 +67,10 @@ describe('a machine runs on exactly one host', { timeout: TIMEOUT_MS }, () => {
       await expect
         .poll(runsAt, { timeout: 40_000, message: `${killed} ${step}` })
         .toSatisfy((found) => wanted.some((each) => each.join() === found.join()))
+      if (killed === 'source' && step === 'end')
+        await expect((await hosts.open(here)).instances.get('web', ADMIN)).rejects.toThrow(
+          `runs on host ${there} at 127.0.0.1:`,
+        )
       const [place = ''] = await runsAt()
       if (place.startsWith(there)) [here, there] = [there, here]
       await hosts.host(here).machines.counted('web', 10)

@@ -1,4 +1,6 @@
-import { readdirSync } from 'node:fs'
+import { once } from 'node:events'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { connect } from 'node:net'
 import { dirname } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../../src/base/abort.ts'
@@ -22,7 +24,24 @@ import { ADMIN, file } from '../../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
 const US: HypervisorID = { vmName: 'other', namespace: 'default', podName: 'a/1', runId: 1n }
-const PROTOCOL = { qmeuBlock: { constraintTls: true, constraintHandover: 1 } }
+const PROTOCOL = { qmeuBlock: { constraintTls: true, constraintHandover: 2 } }
+
+/** The ports of TCP on which this process listens. */
+function listeningPorts(): readonly number[] {
+  const own = readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`)
+    } catch {
+      return ''
+    }
+  })
+  const lines = readFileSync('/proc/self/net/tcp', 'utf8').split('\n')
+  return lines.flatMap((line) => {
+    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)
+    const isListening = state === '0A' && own.includes(`socket:[${inode}]`)
+    return isListening ? [Number.parseInt(local.split(':')[1] ?? '', 16)] : []
+  })
+}
 
 describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
   let hosts: MovingHosts
@@ -67,20 +86,57 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     await expectUnmoved()
   })
 
-  it.each(['target', 'handover', 'memory', 'state'])(
+  /** Moves the machine until a step begins, and leaves then. */
+  async function leaveAt(at: string): Promise<void> {
+    const left = new AbortController()
+    const { instances } = await hosts.open('a')
+    const request = { key: 'web', toHost: 'b', dryRun: false, quiesce: false, withoutAgent: false }
+    for await (const { step } of instances.move.migrate(request, { ...ADMIN, signal: left.signal }))
+      if (step === at) left.abort(new AgentError('CANCELLED', 'the caller has left'))
+  }
+
+  it.each(['target', 'negotiate', 'handover', 'disks', 'memory', 'state'])(
     'is cancelled when its caller leaves at step %s',
     async (at) => {
-      const left = new AbortController()
-      const { instances } = await hosts.open('a')
-      const request = { key: 'web', toHost: 'b', dryRun: false, quiesce: false, withoutAgent: false }
-      const work = async () => {
-        for await (const { step } of instances.move.migrate(request, { ...ADMIN, signal: left.signal }))
-          if (step === at) left.abort(new AgentError('CANCELLED', 'the caller has left'))
-      }
-      await expect(work()).rejects.toMatchObject({ code: 'CANCELLED' })
+      await expect(leaveAt(at)).rejects.toMatchObject({ code: 'CANCELLED' })
       await expectUnmoved()
     },
   )
+
+  it('is cancelled while a controller or the target does not answer', async () => {
+    const target = hosts.controller.hosts.get('b')
+    if (target === undefined) throw new Error('no host b')
+    hosts.controller.hosts.set('b', { ...target, ensureTarget: () => new Promise(() => {}) })
+    await expect(leaveAt('target')).rejects.toMatchObject({ code: 'CANCELLED' })
+    hosts.controller.hosts.set('b', target)
+    const released = Promise.withResolvers<void>()
+    hosts.host('b').atStep = async (_, step) => {
+      if (step === 'listen') await released.promise
+    }
+    await expect(leaveAt('handover')).rejects.toMatchObject({ code: 'CANCELLED' })
+    hosts.host('b').atStep = async () => {}
+    released.resolve()
+    await expectUnmoved()
+  })
+
+  it('is undone before the daemon ends whose caller has left', async () => {
+    await hosts.leave('a')
+    hosts.settleMs = 20_000
+    await hosts.open('a')
+    const left = leaveAt('state').catch((error) => error)
+    await new Promise<void>((resolve) => {
+      hosts.host('a').atStep = async (_, step) => {
+        if (step === 'state') resolve()
+      }
+    })
+    hosts.host('a').atStep = async () => {}
+    await hosts.leave('a')
+    expect(await left).toMatchObject({ code: 'CANCELLED' })
+    // Without a daemon.
+    await hosts.host('a').machines.counted('web', 10)
+    hosts.settleMs = 0
+    await expectUnmoved()
+  })
 
   it('goes on here when the controller makes another one authoritative, and when the target is ended', async () => {
     hosts.controller.before = (call) => {
@@ -141,7 +197,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
       [],
       [{}],
       [{ qmeuBlock: {} }],
-      [{ qmeuBlock: { constraintTls: true, constraintHandover: 2 } }],
+      [{ qmeuBlock: { constraintTls: true, constraintHandover: 3 } }],
     ])
       await expect(start(a, US, none)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect((await start(a, US)).migrationProtocol?.qmeuBlock).toMatchObject({
@@ -169,7 +225,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     expect((await instances.get('other', ADMIN)).state).toBe(State.AWAITING)
     // What was agreed on is for one handover, which ends with its instance.
     await expect(handover(a, [{ plan: { us: US, version: 7 } }])).rejects.toThrow(
-      'handover: version 7, want 1',
+      'handover: version 7, want 2',
     )
     await expect(instances.get('other', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
     await instances.ensure(EnsureInstanceRequest.fromPartial(target), ADMIN)
@@ -200,7 +256,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     const { instances } = await hosts.open('b')
     const credentials = await readCredentials(hosts.host('a').settings)
     const target = { properties: { key: 'other' }, migrationTarget: { source: 'a' } }
-    const plan = { us: US, version: 1, acceleration: 'tcg' }
+    const plan = { us: US, version: 2, acceleration: 'tcg' }
     await hosts.controller.ensureVm({ us: US, settings: undefined, volumes: [] })
     const cuts = [
       [{ plan }],
@@ -231,5 +287,23 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
       await expect(instances.get('other', ADMIN)).rejects.toMatchObject({ code: 'NOT_FOUND' })
       connection.close()
     }
+  })
+
+  it('takes memory from the host of the source alone', async () => {
+    const before = listeningPorts()
+    const read: number[] = []
+    hosts.host('b').atStep = async (_, step) => {
+      if (step !== 'memory') return
+      hosts.host('b').atStep = async () => {}
+      for (const port of listeningPorts().filter((each) => !before.includes(each))) {
+        const socket = connect({ host: '127.0.0.1', port, localAddress: '127.0.0.2' }).resume()
+        await once(socket, 'close')
+        read.push(socket.bytesRead)
+      }
+    }
+    await hosts.move('a', 'b')
+    expect(read).toEqual([0])
+    await hosts.move('b', 'a')
+    await expectUnmoved()
   })
 })

@@ -47,11 +47,23 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
 
   it('goes on with its memory and its console where it stopped, there and back', async () => {
     const made = await hosts.make('a')
-    const told = attachedTo('a')
-    const answers = await hosts.move('a', 'b')
-    expect(answers.map(({ step }) => step)).toEqual([
-      ...['target', 'negotiate', 'handover', 'disks', 'memory', 'state', 'continue', 'switchover', ''],
-    ])
+    const ready = Promise.withResolvers<void>()
+    hosts.host('b').atStep = async (_, step) => {
+      if (step === 'repair') await ready.promise
+    }
+    const moving = hosts.move('a', 'b')
+    // Before the guest is ready there.
+    const told = await attachedTo('a')
+    ready.resolve()
+    const answers = await moving
+    expect(new Set(answers.map(({ step }) => step))).toEqual(
+      new Set(['target', 'negotiate', 'handover', 'disks', 'memory', 'state', 'continue', 'switchover', '']),
+    )
+    const memoryBytes = 64n * 2n ** 20n
+    expect(answers.findLast(({ step }) => step === 'memory')).toMatchObject({
+      ...{ doneBytes: memoryBytes, totalBytes: memoryBytes },
+    })
+    expect(answers.at(-1)?.operation?.steps.map(({ name }) => name)).toContain('switchover')
     const { endpoint } = hosts.controller.hosts.get('b') ?? {}
     expect(answers.at(-1)?.moved).toMatchObject({ host: 'b', endpoint, operation: { kind: 'arrival' } })
     const [a, b] = [await hosts.open('a'), await hosts.open('b')]
@@ -60,7 +72,7 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
       code: 'NOT_FOUND',
       message: `instance web: not found: its machine runs on host b at ${endpoint}`,
     })
-    const { moved, position } = await told
+    const { moved, position } = told
     expect(moved).toMatchObject({ host: 'b', endpoint })
     expect((await attachedTo('a', position)).moved).toMatchObject({ host: 'b', endpoint })
     const there = await b.instances.get('web', ADMIN)
@@ -133,7 +145,22 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     await expect(hosts.move('a', 'b')).rejects.toThrow(/disk root-file: has \d+ bytes, want 16777216/)
     await hosts.host('a').machines.counted('web', 10)
     image(join(hosts.disks, 'images'), 'other', 16)
-    await hosts.move('a', 'b')
+    const bytes = 16n * 2n ** 20n
+    const dry = async () => (await hosts.move('a', 'b', { dryRun: true })).at(-1)?.forecast
+    expect(await dry()).toMatchObject({ obstacles: [], diskBytes: 0n })
+    const { authoritative } = hosts.controller.vms.get('default/web') ?? {}
+    const source = hosts.controller.hosts.get('a')?.endpoint ?? ''
+    if (authoritative) await hosts.controller.hosts.get('b')?.ensureTarget(authoritative, source)
+    const forecast = await dry()
+    expect(forecast).toMatchObject({ obstacles: [], diskBytes: bytes })
+    expect(forecast?.expectedMs).toBeGreaterThan(0n)
+    const answers = await hosts.move('a', 'b')
+    expect(answers.findLast(({ step }) => step === 'disks')).toMatchObject({
+      ...{ doneBytes: bytes, totalBytes: bytes },
+    })
+    expect(hosts.controller.vms.get('default/web')?.volumes).toMatchObject([
+      { key: 'root-file', host: 'b', path: to },
+    ])
     const there = await (await hosts.open('b')).instances.get('web', ADMIN)
     expect(there.specification?.backends['root-file']?.file?.path).toBe(to)
     await hosts.host('b').machines.counted('web', 10)

@@ -1,0 +1,72 @@
+import { AgentError } from '../../../base/errors.ts'
+import type { GrpcConnection } from '../../../client/connection/grpc-connection.ts'
+import { EnsureVmRequest, type GetVmRequest, type Vm } from '../../../gen/microvm/controller/v1/controller.ts'
+import { HypervisorDefinition, type HypervisorID, LeaseMode } from '../../../gen/vm.ts'
+import { clientFor } from '../../../rpc/client.ts'
+import { specificationOf } from '../../instance/devices/plug.ts'
+import type { MachineInstance } from '../../instance/instance.ts'
+import type { HostFacts, OutsideFile } from '../manifest.ts'
+import { outsideFacts } from '../saved-folder.ts'
+import { contentField, type MoveController, type MoveHost } from './move-host.ts'
+import { type Agreed, agreedOn, offers } from './protocol.ts'
+
+/** Tells the controller of the machine, and that this host runs it. */
+export async function announce(
+  instance: MachineInstance,
+  { host, us, facts }: { readonly host: MoveHost; readonly us: HypervisorID; readonly facts: HostFacts },
+): Promise<void> {
+  const specification = specificationOf(instance)
+  const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
+  const settings = { specification, leaseMode: LeaseMode.LM_STORAGE_LOCKING, needs }
+  const volumes = await knownVolumes(host.controller, { namespace: us.namespace, name: us.vmName })
+  await host.controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings, volumes }))
+}
+
+/** None of a VM that the controller does not know. */
+export async function knownVolumes(
+  controller: Pick<MoveController, 'getVm'>,
+  vm: GetVmRequest,
+): Promise<Vm['volumes']> {
+  const known = await controller.getVm(vm).catch((error) => {
+    if (error instanceof AgentError && error.code === 'NOT_FOUND') return undefined
+    throw error
+  })
+  return known?.volumes ?? []
+}
+
+/** What QEMU has read at its start, which has to be the same there, and the disks. */
+export async function filesOf(instance: MachineInstance): Promise<readonly OutsideFile[]> {
+  const { board, backends } = specificationOf(instance)
+  const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
+    board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
+  )
+  const disks = Object.entries(backends).flatMap(([backend, { file }]) =>
+    file === undefined ? [] : [{ field: `backends.${backend}.file.path`, backend, path: file.path }],
+  )
+  const contents = Object.entries(backends).flatMap(([backend, { content }]) =>
+    content === undefined || instance.record.document !== undefined
+      ? []
+      : [{ field: contentField(backend), backend: '', path: content.path }],
+  )
+  return await Promise.all([...boot, ...contents, ...disks].map(outsideFacts))
+}
+
+interface Question {
+  readonly connection: GrpcConnection
+  readonly files: readonly OutsideFile[]
+  /** Of the target. */
+  readonly name: string
+  readonly us: HypervisorID
+}
+
+/** Throws FAILED_PRECONDITION for a target that has dropped a constraint. */
+export async function startMigration(
+  instance: MachineInstance,
+  { connection, files, name, us }: Question,
+  limits: { readonly timeoutMs: number; readonly signal: AbortSignal },
+): Promise<Agreed> {
+  const supportedMigrationProtocol = [...offers(specificationOf(instance), files)]
+  const hypervisor = clientFor(HypervisorDefinition, connection)
+  const { migrationProtocol } = await hypervisor.startMigration({ supportedMigrationProtocol, us }, limits)
+  return agreedOn(name, supportedMigrationProtocol, migrationProtocol)
+}
