@@ -82,17 +82,20 @@ export async function arrive(
     // What is behind the machine of a document is looked up by the tenant's rules as it starts.
     if (document === undefined && specification !== undefined)
       await parts.checkOwner(properties?.tenant ?? '', specification)
-    const moved = { ...record, awaiting: recorded.record.awaiting, current: State.CREATING }
-    await recorded.commit({
-      set: moved,
-      kind: 'state',
-      text: `a machine of ${them.podName} is on its way here`,
-    })
     const arrival = new IncomingMachine(instance, {
       ...{ ...parts, ...given },
       ...{ specification, disks, them, send, signal },
     })
-    await instance.start({ isNew: false, desired: State.PAUSED, saved: arrival.start() })
+    const saved = arrival.start()
+    await recorded.commit({
+      set: { ...record, awaiting: recorded.record.awaiting, current: State.CREATING },
+      // Without it the next daemon would start the machine anew, which runs at its source.
+      add: [recorded.step(saved.step, saved.words)],
+      kind: 'state',
+      text: `a machine of ${them.podName} is on its way here`,
+    })
+    await parts.atStep('arrival', 'start')
+    await instance.start({ isNew: false, desired: State.PAUSED, saved })
   } catch (error) {
     await leave(instance, parts.host, messageOf(error))
     throw error
