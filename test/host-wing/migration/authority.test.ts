@@ -2,9 +2,12 @@ import { describe, expect, it } from 'vitest'
 import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { Vm } from '../../../src/gen/microvm/controller/v1/controller.ts'
+import { File_Access } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../src/gen/vm.ts'
 import { awaitAuthority, becomeAuthoritative } from '../../../src/host/migration/move/authority.ts'
 import { MOVE_SETTINGS } from '../../../src/host/migration/move/move-host.ts'
+import { volumesOf } from '../../../src/host/migration/move/target.ts'
 import { StandInController } from '../../support/wing/moves/stand-in-controller.ts'
 
 const idOf = (podName: string, runId: bigint): HypervisorID => ({
@@ -24,6 +27,13 @@ function asked(authoritative?: HypervisorID) {
   return { controller, ending, question }
 }
 
+const TARGET = {
+  replaceComponents: {
+    data: { file: { path: '/disks/data', access: File_Access.READ_WRITE } },
+    shared: { file: { path: '/shared/logs', access: File_Access.READ_WRITE } },
+  },
+}
+
 describe('who runs a machine that was handed over', () => {
   const [first, second, third] = [idOf('a/1', 1n), idOf('a/1', 2n), idOf('a/1', 3n)]
   const other = idOf('b/1', 9n)
@@ -33,6 +43,24 @@ describe('who runs a machine that was handed over', () => {
     const settled = becomeAuthoritative({ ...question, us: third, them: first, givesUp: false })
     expect(await settled).toBe(true)
     expect(controller.chain).toEqual(['a/1#3'])
+  })
+
+  it('is this host where the controller does not tell of its volumes at once', async () => {
+    const { controller, question } = asked(first)
+    let calls = 0
+    controller.before = () => {
+      if (++calls < 3) throw new AgentError('UNAVAILABLE', 'away')
+    }
+    const instance = { record: InstanceRecord.fromPartial({ properties: { key: 'web' }, target: TARGET }) }
+    const host = { controller, id: 'b' }
+    // The shared disk is replaced with one of the same path, and was not copied.
+    const volumes = () => volumesOf(instance, ['data'], host)
+    expect(await becomeAuthoritative({ ...question, us: other, them: first, givesUp: true, volumes })).toBe(
+      true,
+    )
+    expect(controller.vms.get('default/web')?.volumes).toMatchObject([
+      { key: 'data', host: 'b', path: '/disks/data' },
+    ])
   })
 
   it('is another host also when the wait was ended meanwhile', async () => {

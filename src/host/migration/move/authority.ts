@@ -6,8 +6,8 @@ import { isSame, type MoveHost } from './move-host.ts'
 
 interface Question {
   readonly us: HypervisorID
-  /** Where volumes are once `us` runs the machine; none when all stay where they are. */
-  readonly volumes?: readonly VolumePlace[]
+  /** Tells where volumes are once `us` runs the machine: none when all stay where they are. Called for each try, and may ask the controller. */
+  readonly volumes?: () => Promise<readonly VolumePlace[]>
   /** Who was authoritative before. */
   readonly them: HypervisorID
   /** A target stops trying after `switchoverMs`: from then on it only waits to learn what has become of its tries. */
@@ -25,7 +25,7 @@ interface Question {
 export async function becomeAuthoritative({
   us,
   them: first,
-  volumes = [],
+  volumes = async () => [],
   givesUp,
   host,
   log,
@@ -38,7 +38,7 @@ export async function becomeAuthoritative({
     try {
       if (givesUp && tries > 0 && performance.now() > until)
         return await outcomeOfTries({ us, them, host, signal }, until)
-      await controller.switchover({ us, them, volumes: [...volumes] })
+      await controller.switchover({ us, them, volumes: [...(await volumes())] })
       return true
     } catch (error) {
       // An earlier try may have succeeded although its answer was lost. A refusal counts also after `signal`.

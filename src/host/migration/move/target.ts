@@ -4,7 +4,7 @@ import { abortable, neverAborted, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import { ResumedRequest } from '../../../gen/microvm/agent/v1/lifecycle.ts'
 import { MoveEnd, type MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import { File_Access, type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
+import { type Specification, State } from '../../../gen/microvm/instance/v1/instance.ts'
 import { type StepRecord, StreamRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorID, type MigrationSwitchoverRequest_VolumePlace as VolumePlace } from '../../../gen/vm.ts'
 import { answer } from '../../instance/holder/ask-holder.ts'
@@ -50,8 +50,11 @@ interface Given {
   readonly address: string
 }
 
-/** Which word of the step has how far the move is: once this host may have become authoritative, and once it has. */
-const PHASE = 2
+/**
+ * Which words of the step have how far the move is, once this host may have become authoritative and once it has, and the end of the
+ * handover; then keys of the disks that were copied follow.
+ */
+const [PHASE, END] = [2, 3]
 const OWN = 'own'
 
 /** Takes a machine in that is handed over, and lets it run. The instance is forgotten when that fails. To be called in a change. */
@@ -192,7 +195,7 @@ class IncomingMachine {
 
   /** All is here: becomes authoritative, and takes what the machine had on the source. */
   async #takeOver({ end, envelope }: Rest): Promise<void> {
-    const { atStep, host, them } = this.#parts
+    const { atStep, disks, host, them } = this.#parts
     const instance = this.#instance
     const { context, recorded } = instance
     recorded.timeline?.stoodSince({ stoppedMs: Number(end.stoppedMs), detachedMs: Number(end.detachedMs) })
@@ -203,16 +206,18 @@ class IncomingMachine {
     const step = incomingStep(instance)
     const [, source = ''] = step?.words ?? []
     const text = Buffer.from(MoveEnd.encode(end).finish()).toString('base64')
+    const copied = disks.map(({ key }) => key)
+    const words = ['', source, HANDED, text, ...copied]
     await recorded.commit({
       set: { leaving, leavingMs, nextPort },
-      add: [...(step ? [{ ...step, words: ['', source, HANDED, text] }] : []), ...streamSteps(instance, end)],
+      add: [...(step ? [{ ...step, words }] : []), ...streamSteps(instance, end)],
       rows: streamRecords(instance, end),
       ...{ kind: 'state', text: 'the machine is here, and the controller is asked' },
     })
     await atStep('arrival', 'switchover')
     const us = hypervisorOf(instance, host)
     const signal = AbortSignal.any([instance.ending, host.closing])
-    const volumes = await volumesOf(instance, host)
+    const volumes = () => volumesOf(instance, copied, host)
     const question = { us, them, volumes, givesUp: true, host, log: context.log, signal }
     if (!(await becomeAuthoritative(question))) throw refused('another host runs the machine')
     await noteOwn(instance)
@@ -299,7 +304,7 @@ async function commitArrival(instance: MachineInstance): Promise<void> {
 }
 
 function endOf(step: StepRecord | undefined): MoveEnd {
-  return MoveEnd.decode(Buffer.from(step?.words[3] ?? '', 'base64'))
+  return MoveEnd.decode(Buffer.from(step?.words[END] ?? '', 'base64'))
 }
 
 /** Decides what becomes of a machine that was on its way here when another daemon ended. Returns whether the instance is gone. */
@@ -335,32 +340,35 @@ export async function settleArrival(
 
 async function isOwnNow(
   instance: MachineInstance,
-  { words: [, source = ''] }: StepRecord,
+  { words }: StepRecord,
   host: MoveHost | undefined,
   given: AbortSignal,
 ): Promise<boolean> {
   if (host === undefined)
     throw refused('a machine is on its way here, and this daemon is no host: want [host]')
+  const [, source = ''] = words
   const them = HypervisorID.decode(Buffer.from(source, 'base64'))
   const us = hypervisorOf(instance, host)
   const signal = AbortSignal.any([instance.ending, host.closing, given])
   const question = { us, host, log: instance.context.log, signal }
   // The source has the memory, unless this host has become authoritative while it had it, too.
   if (instance.context.machine === undefined) return await awaitAuthority(question)
-  const volumes = await volumesOf(instance, host)
+  const volumes = () => volumesOf(instance, words.slice(END + 1), host)
   return await becomeAuthoritative({ ...question, them, volumes, givesUp: true })
 }
 
-/** The volumes of the machine as the controller knows them, with those that were copied here; none where it knows none. */
-async function volumesOf(instance: MachineInstance, host: MoveHost): Promise<readonly VolumePlace[]> {
-  const { target } = instance.record
-  const copied = Object.entries(target?.replaceComponents ?? {}).flatMap(([key, { file }]) =>
-    file?.access === File_Access.READ_WRITE ? [{ key, host: host.id, path: file.path, epoch: 0n }] : [],
-  )
+/** The volumes of the machine as the controller knows them, with those that were copied here; none where none was copied. */
+export async function volumesOf(
+  instance: Pick<MachineInstance, 'record'>,
+  keys: readonly string[],
+  host: Pick<MoveHost, 'controller' | 'id' | 'only'>,
+): Promise<readonly VolumePlace[]> {
+  const files = instance.record.target?.replaceComponents ?? {}
+  const copied = keys.map((key) => ({ key, host: host.id, path: files[key]?.file?.path ?? '', epoch: 0n }))
   if (copied.length === 0) return []
   const { namespace, vmName: name } = hypervisorOf(instance, host)
   const known = await knownVolumes(host.controller, { namespace, name })
-  return [...known.filter((each) => !copied.some((other) => other.key === each.key)), ...copied]
+  return [...known.filter(({ key }) => !keys.includes(key)), ...copied]
 }
 
 function portOf(endpoint: Incoming['memory']): number {
