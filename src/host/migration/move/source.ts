@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { isAbsolute } from 'node:path'
 import { neverAborted } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import { type MigrateInstanceRequest, type Moved, State } from '../../../gen/microvm/instance/v1/instance.ts'
@@ -35,8 +36,8 @@ export interface SourceParts {
   readonly atStep: AtStep
 }
 
-/** Which words of the step have how far a move is, the run id before it was taken back, and the target; then files follow. */
-const [PHASE, RUN_BEFORE, HOST, ENDPOINT] = [6, 7, 8, 9]
+/** Which words of the step have how far a move is, the run id before it was taken back, and {@link Gone}. */
+const [PHASE, RUN_BEFORE, GONE] = [6, 7, 8]
 const MOVED = 'moved'
 
 /** What takes back the bulk of a move, also of another daemon. It lets the guest go on. */
@@ -183,10 +184,10 @@ async function end(instance: MachineInstance, told: (moved: Moved) => void = () 
   const { recorded, record } = instance
   const { key = '', tenant = '' } = record.properties ?? {}
   const step = presentStep(instance)
-  const { [HOST]: host = '', [ENDPOINT]: endpoint = '' } = step?.words ?? []
+  const { host, endpoint } = goneOf(step)
   const moved: Moved = { host, endpoint, timeMs: BigInt(Date.now()), operation: undefined }
   await recorded.commit({
-    ...(step && { add: [withWords(step, MOVED, '', ...step.words.slice(HOST))] }),
+    ...(step && { add: [withWords(step, MOVED, '', ...step.words.slice(GONE))] }),
     rows: await movedRows(recorded, { key, tenant, moved }),
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
@@ -202,12 +203,22 @@ async function end(instance: MachineInstance, told: (moved: Moved) => void = () 
 
 /** The disks that have gone along are never opened again. */
 async function setDisksAside({ context, record }: MachineInstance, step: StepRecord): Promise<void> {
-  const failures = await setAside(alongOf(step), record.runId)
+  const failures = await setAside(goneOf(step).files, record.runId)
   for (const failure of failures) context.log.error('disk of a moved machine keeps its name', { failure })
 }
 
-function alongOf({ words }: StepRecord): readonly string[] {
-  return words.slice(ENDPOINT + 1)
+/** Where a machine has gone, and the files of the disks that have gone along: words of the step, in this order. */
+interface Gone {
+  readonly host: string
+  readonly endpoint: string
+  readonly files: readonly string[]
+}
+
+function goneOf(step: StepRecord | undefined): Gone {
+  const words = step?.words.slice(GONE) ?? []
+  const [host = '', endpoint = '', ...files] = words
+  // Up to version 1 of the handover the files alone were kept.
+  return isAbsolute(host) ? { host: '', endpoint: '', files: words } : { host, endpoint, files }
 }
 
 /** Becomes another run, in place of the one that has handed its machine over or of an earlier try. Resolves with whether the machine is to go on here. */
@@ -219,7 +230,7 @@ async function takeBack(
   const { context, recorded } = instance
   const runId = await host.nextRunId()
   const step = presentStep(instance)
-  const words = [HANDED, `${us.runId}`, ...(step?.words.slice(HOST) ?? [])]
+  const words = [HANDED, `${us.runId}`, ...(step?.words.slice(GONE) ?? [])]
   const add = step === undefined ? [] : [withWords(step, ...words)]
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
   const signal = AbortSignal.any([instance.ending, host.closing, given])
