@@ -12,7 +12,7 @@ import { terminated } from './leases/terminate.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { connectMachine, isKept, makeSteps, STEPS, type StepContext } from './machine/steps.ts'
 import type { Moves } from './moves.ts'
-import { isUndecided } from './moving/undecided.ts'
+import { isUndecided, LOST, refuseUndecided } from './moving/undecided.ts'
 import { settleResets } from './reset.ts'
 import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
@@ -49,6 +49,7 @@ export async function adoptAll(
 async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): Promise<void> {
   const { context, record } = instance
   try {
+    await noteArrival(instance)
     const isLive = await findMachine(instance)
     if (record.desired === State.REMOVING) return await instance.finishRemoval()
     if (!isLive) {
@@ -66,6 +67,26 @@ async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): 
     await stopped.catch((failure) => context.log.error('instance not stopped', { error: messageOf(failure) }))
   }
 }
+
+/** Where the registry was made anew, the machine may still have been on its way here. */
+async function noteArrival({ record, recorded }: MachineInstance): Promise<void> {
+  const isKnown = recorded.steps.some(({ step }) => step === 'incoming')
+  const isUnderWay = record.current !== State.AWAITING && record.current !== State.STOPPED
+  if (record.target === undefined || !isUnderWay || isKnown) return
+  const add = [recorded.step('incoming', LOST.incoming)]
+  await recorded.commit({ add, kind: 'adopted', text: 'the machine was on its way here' })
+}
+
+/** Where the registry was made anew, QEMU alone tells that the memory of the machine may have gone to another host. */
+async function noteMove({ ending, record, recorded }: MachineInstance, { qmp }: Machine): Promise<void> {
+  if (record.instanceId === '' || recorded.steps.some(({ step }) => SENDING.includes(step))) return
+  const { status } = await qmp.execute('query-status', {}, ending)
+  if (status !== 'postmigrate' && status !== 'finish-migrate') return
+  const add = [recorded.step('move', LOST.move(record.desired === State.RUNNING ? 'running' : 'paused'))]
+  await recorded.commit({ add, kind: 'adopted', text: 'the machine may have been handed over' })
+}
+
+const SENDING: readonly string[] = ['suspend', 'memory', 'move', 'incoming']
 
 /** Finds the holder, and QEMU below it. Writes the steps down where the registry was made anew. */
 async function findMachine(instance: MachineInstance): Promise<boolean> {
@@ -123,7 +144,9 @@ async function takeIn(instance: MachineInstance, moves?: Pick<Moves, 'settle'>):
     context.log.warn(text, { instance: instance.key, error: messageOf(error) })
   context.machine = machine
   instance.watch(machine)
+  await noteMove(instance, machine)
   if (await moves?.settle(instance)) return
+  refuseUndecided(instance)
   await settleLayers(instance)
   await settlePlugs(instance)
   await settleReplacements(instance)

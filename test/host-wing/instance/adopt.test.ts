@@ -9,6 +9,7 @@ import {
   type Specification,
   State,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
@@ -158,5 +159,25 @@ describe('a registry that is made anew', () => {
     expect((await instances.get('web', ADMIN)).state).toBe(state)
     await instances.remove('web', ADMIN)
     expect([wing.holders.processes, readdirSync(join(wing.folder, 'instances'))]).toEqual([[], []])
+  })
+
+  it.each([
+    ['that may have gone to another host', { instanceId: 'i' }],
+    ['that was on its way here', { target: { source: 'a' } }],
+  ])('lets no machine run %s', async (_, known) => {
+    const wing = new FakeWing()
+    await left(wing)
+    wing.holders.qemu.isRunning = false
+    wing.holders.qemu.isSaved = true
+    const [name = ''] = readdirSync(join(wing.folder, 'instances'))
+    const payload = readFileSync(join(wing.folder, 'instances', name, 'specification.binpb'))
+    const record = InstanceRecord.fromPartial({ ...InstanceRecord.decode(payload), ...known })
+    const registry = memoryRegistry()
+    const row = { table: 'instances', key: 'web', payload: InstanceRecord.encode(record).finish() } as const
+    await registry.commit([row])
+    const instances = await wing.open(registry)
+    await expect(change(instances, Change.RUN)).rejects.toThrow('another host may run its machine')
+    expect([wing.holders.qemu.isRunning, wing.holders.processes.length]).toEqual([false, 2])
+    await instances.remove('web', ADMIN)
   })
 })

@@ -12,6 +12,15 @@ export function isUndecided(steps: readonly StepRecord[]): boolean {
   return steps.some(({ step, words }) => words[PHASES[step] ?? -1] === HANDED)
 }
 
+/**
+ * The words of a step that was lost, as for a registry that was made anew: the controller alone can tell who runs the machine,
+ * which is `state` here.
+ */
+export const LOST = {
+  move: (state: 'running' | 'paused') => ['', '', '', state, '', '', HANDED],
+  incoming: ['', '', HANDED],
+} as const
+
 interface Moving {
   readonly key: string
   readonly recorded: { readonly steps: readonly StepRecord[] }

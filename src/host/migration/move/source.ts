@@ -13,6 +13,7 @@ import type { Migrating } from '../../instance/moves.ts'
 import { movedRows } from '../../instance/moving/moved-away.ts'
 import { instanceIdOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
+import { writeRecordFile } from '../../instance/record/instance-record.ts'
 import { Moving } from '../../instance/streams.ts'
 import { undoBulk } from '../bulk/undo.ts'
 import type { AtStep } from '../faults.ts'
@@ -136,6 +137,8 @@ async function noteHanded(saving: Saving, { along, target }: Outbound): Promise<
   const step = presentStep(instance) ?? stepOf(saving)
   const add = [withWords(step, HANDED, '', target.host, target.endpoint, ...along)]
   await instance.recorded.commit({ add, kind: 'state', text: 'the machine is handed over' })
+  // A registry that is made anew has nothing else of who this run is.
+  await writeRecordFile(instance.context.folder, instance.record)
 }
 
 interface Handing {

@@ -22,7 +22,8 @@ export class FakeQemu {
   /** The resets that the guest has seen: a guest that has not run since the last one sees no other. */
   resets = 0
   #hasRun = false
-  #isSaved = false
+  /** Its memory has gone into a file, or to another host. */
+  isSaved = false
   /** Whether a command is the last of its client, which dies before or after it is carried out. */
   isLast: () => 'before' | 'after' | undefined = () => undefined
   /** Called once a network has gone, with its tap. */
@@ -100,12 +101,12 @@ export class FakeQemu {
       case 'query-status':
         return {
           running: this.isRunning,
-          status: this.isRunning ? 'running' : this.#isSaved ? 'postmigrate' : 'paused',
+          status: this.isRunning ? 'running' : this.isSaved ? 'postmigrate' : 'paused',
         }
       case 'cont':
       case 'stop':
         this.isRunning = command === 'cont'
-        this.#isSaved &&= !this.isRunning
+        this.isSaved &&= !this.isRunning
         this.#hasRun ||= this.isRunning
         this.emit(this.isRunning ? 'RESUME' : 'STOP')
         return {}
@@ -135,7 +136,7 @@ export class FakeQemu {
         return { 'vhost-started': true }
       case 'migrate':
       case 'migrate-incoming':
-        this.#isSaved = command === 'migrate'
+        this.isSaved = command === 'migrate'
         this.emit('MIGRATION', { status: 'completed' })
         return {}
       case 'query-block-jobs':
