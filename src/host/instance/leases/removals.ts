@@ -10,6 +10,9 @@ const PAUSE_MS = { first: 1000, longest: 600_000 } as const
 /** In the registry's table of settings. */
 const ROWS = 'removal/'
 
+/** Another try has the same answer. */
+const REFUSALS: readonly AgentError['code'][] = ['NOT_FOUND', 'INVALID_ARGUMENT', 'PERMISSION_DENIED']
+
 interface RemovalsHost {
   readonly controller: Pick<LeaseController, 'removeVm'>
   readonly registry: Pick<Registry, 'commit' | 'load'>
@@ -34,23 +37,23 @@ export class Removals {
     const { log, registry } = this.#host
     try {
       const rows = await registry.load('settings')
-      for (const [key, row] of rows) if (key.startsWith(ROWS)) void this.#try(HypervisorID.decode(row))
+      for (const [key, row] of rows) if (key.startsWith(ROWS)) void this.#try(key, HypervisorID.decode(row))
     } catch (error) {
       log.error('removals not read', { error: messageOf(error) })
     }
   }
 
-  /** Tells a controller, again and again while none answers. Never rejects. */
+  /** Tells a controller, again and again until one knows of it or refuses. Never rejects. */
   async tell(us: HypervisorID): Promise<void> {
     await this.#commit([this.row(us)])
-    await this.#try(us)
+    await this.#try(keyOf(us), us)
   }
 
   close(): void {
     this.#closed.abort(new AgentError('CANCELLED', 'the daemon stops'))
   }
 
-  async #try(us: HypervisorID): Promise<void> {
+  async #try(key: string, us: HypervisorID): Promise<void> {
     const { controller, log } = this.#host
     const { signal } = this.#closed
     for (let pauseMs: number = PAUSE_MS.first; !signal.aborted; ) {
@@ -61,12 +64,12 @@ export class Removals {
         // It has moved away.
         if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') break
         log.warn('controller not told of the removal', { vm: us.vmName, error: messageOf(error) })
-        if (!(error instanceof AgentError && error.code === 'UNAVAILABLE')) break
+        if (error instanceof AgentError && REFUSALS.includes(error.code)) break
       }
       await delay(pauseMs, undefined, { ref: false, signal }).catch(() => {})
       pauseMs = Math.min(pauseMs * 2, PAUSE_MS.longest)
     }
-    if (!signal.aborted) await this.#commit([{ table: 'settings', key: keyOf(us), payload: undefined }])
+    if (!signal.aborted) await this.#commit([{ table: 'settings', key, payload: undefined }])
   }
 
   async #commit(changes: readonly Change[]): Promise<void> {
@@ -77,6 +80,6 @@ export class Removals {
   }
 }
 
-function keyOf({ namespace, podName, vmName }: HypervisorID): string {
-  return `${ROWS}${namespace}/${vmName}/${podName}`
+function keyOf({ namespace, podName, runId, vmName }: HypervisorID): string {
+  return `${ROWS}${namespace}/${vmName}/${podName}/${runId}`
 }
