@@ -6,7 +6,7 @@ import { File_Access } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../src/gen/vm.ts'
 import { awaitAuthority, becomeAuthoritative } from '../../../src/host/migration/move/authority.ts'
-import { MOVE_SETTINGS } from '../../../src/host/migration/move/move-host.ts'
+import { MOVE_SETTINGS, reachedAt } from '../../../src/host/migration/move/move-host.ts'
 import { volumesOf } from '../../../src/host/migration/move/target.ts'
 import { StandInController } from '../../support/wing/moves/stand-in-controller.ts'
 
@@ -114,4 +114,9 @@ describe('who runs a machine that was handed over', () => {
     expect(await awaitAuthority({ ...question, us: other })).toBe(false)
     expect(controller.chain).toEqual([])
   })
+})
+
+it('a port of a host is told as others reach it', () => {
+  expect(reachedAt({ endpoint: '192.0.2.1:7443' }, 9)).toBe('192.0.2.1:9')
+  expect(reachedAt({ endpoint: '[2001:db8::1]:7443' }, 9)).toBe('[2001:db8::1]:9')
 })

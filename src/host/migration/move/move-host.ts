@@ -15,7 +15,6 @@ import type {
 import type { MachineInstance } from '../../instance/instance.ts'
 import { namespaceOf, type OnlyVm } from '../../instance/moving/only-vm.ts'
 import { pathOf } from '../../spec/component-path.ts'
-import { endpointText } from '../../tls/endpoint.ts'
 import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
 
 /** The controller of this host's machines. Calls reject with UNAVAILABLE when none of its endpoints answers. */
@@ -89,16 +88,9 @@ export const MOVE_SETTINGS: MoveSettings = {
 export const HANDOVER_VERSION = 2
 
 /** A port of this host as others reach it: HOST:PORT. */
-export function reachedAt(
-  { address, endpoint }: Pick<MoveHost, 'address' | 'endpoint'>,
-  port: number,
-): string {
-  return UNSPECIFIED.includes(address)
-    ? endpoint.replace(/\d+$/, String(port))
-    : endpointText({ host: address, port })
+export function reachedAt({ endpoint }: Pick<MoveHost, 'endpoint'>, port: number): string {
+  return endpoint.replace(/\d+$/, String(port))
 }
-
-const UNSPECIFIED: readonly string[] = ['0.0.0.0', '::']
 
 /** Of a file that QEMU reads at its start. */
 export function contentField(backend: string): string {
