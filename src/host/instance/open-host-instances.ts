@@ -51,7 +51,7 @@ export interface HostInstancesOptions {
   /** Undefined without controllers. */
   readonly leases?:
     | (Pick<LeaseHost, 'controller' | 'id' | 'only' | 'nextRunId'> & {
-        readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity'>
+        readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity' | 'listen'>
       })
     | undefined
   /** Opens what saves machines. */

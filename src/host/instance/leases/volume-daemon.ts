@@ -27,8 +27,8 @@ export interface VolumePlace {
   /** Of the holder. */
   readonly folder: string
   readonly program: string
-  /** Where other hosts reach this one, and by what it shows them who it is. */
-  readonly address: string
+  /** Where other hosts find it, and by what it shows them who it is. */
+  readonly listen: string
   readonly identity: HostIdentity
   /** How long it may take to begin. */
   readonly withinMs: number
@@ -90,7 +90,7 @@ function unixServer({ socket }: VolumeRecord, opener: StartOpener): readonly str
 /** By itself QEMU takes the certificate of any host of the CA. */
 async function tlsServer(
   { peer, port }: VolumeRecord,
-  { address, folder, identity }: VolumePlace,
+  { folder, identity, listen }: VolumePlace,
   opener: StartOpener,
 ): Promise<readonly string[]> {
   await makeLinks(join(folder, CREDENTIALS), {
@@ -98,7 +98,7 @@ async function tlsServer(
     'server-cert.pem': opener.read(identity.cert),
     'server-key.pem': opener.read(identity.key),
   })
-  const at = `addr.type=inet,addr.host=${address},addr.port=${port}`
+  const at = `addr.type=inet,addr.host=${listen},addr.port=${port}`
   return [
     ...['--object', `tls-creds-x509,id=${CREDENTIALS},endpoint=server,verify-peer=on,dir=${CREDENTIALS}`],
     ...['--object', `authz-simple,id=${PEER},identity=CN=${peer}`],

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { chown, mkdir, readdir, realpath, rm } from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { chown, mkdir, open, readdir, realpath, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -12,6 +13,7 @@ import type { GetVmRequest, Vm } from '../../../gen/microvm/controller/v1/contro
 import { VolumeRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
+import { O_PATH } from '../../../os/open-flags.ts'
 import { endRunning } from '../holder/ask-holder.ts'
 import type { Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
@@ -23,6 +25,8 @@ export interface VolumesHost {
   readonly id: string
   /** Where other hosts reach this one. */
   readonly address: string
+  /** Where its servers listen. */
+  readonly listen: string
   readonly identity: HostIdentity
   /** Those with files that machines of other hosts may have. */
   readonly folders: readonly string[]
@@ -122,6 +126,8 @@ export class Volumes {
 
   /** Ends the server that a writer of this host has at the socket, if there is one. */
   async release(socket: string): Promise<void> {
+    // Those of other hosts have no socket.
+    if (socket === '') return
     for (const [row, record] of this.#served)
       if (record.socket === socket)
         await this.#change(row, async () => {
@@ -166,7 +172,7 @@ export class Volumes {
     if ('socket' in writer) return { ...record, socket: writer.socket, uid: writer.uid }
     if (!(await this.#isOffered(path)))
       throw refused(`${path}: not below a folder of host.volumes in the configuration of host ${id}`)
-    return { ...record, peer: writer.peer, port: await freePort(this.#host.address) }
+    return { ...record, peer: writer.peer, port: await freePort(this.#host.listen) }
   }
 
   async #isOffered(path: string): Promise<boolean> {
@@ -175,16 +181,18 @@ export class Volumes {
   }
 
   async #start(row: string, record: VolumeRecord): Promise<void> {
-    const { address, holders, identity, limits, program } = this.#host
+    const { holders, identity, limits, listen, program } = this.#host
     const folder = this.#folderOf(row)
     await mkdir(folder, { mode: 0o700, recursive: true })
     const holder = await holders.start(folder, [])
-    const place = { folder, program, address, identity, withinMs: limits.daemonMs }
-    await startVolumeDaemon(holder, record, place).catch(async (error) => {
+    const place = { folder, program, listen, identity, withinMs: limits.daemonMs }
+    try {
+      await startVolumeDaemon(holder, record, place)
+      if (record.socket !== '' && record.uid !== 0) await giveSocket(record.socket, record.uid)
+    } catch (error) {
       await this.#end(row)
       throw error
-    })
-    if (record.socket !== '' && record.uid !== 0) await chown(record.socket, record.uid, record.uid)
+    }
     this.#follow(row, record, holder)
   }
 
@@ -292,6 +300,19 @@ export class Volumes {
 
   #warn({ path }: VolumeRecord, error: unknown): void {
     if (!this.#closed.signal.aborted) this.#host.log.warn('volume', { volume: path, error: messageOf(error) })
+  }
+}
+
+/** The user may have put another file in its place, such as a link to one of root's. */
+async function giveSocket(path: string, uid: number): Promise<void> {
+  const file = await open(path, O_PATH | constants.O_NOFOLLOW)
+  try {
+    const status = await file.stat()
+    if (!status.isSocket() || status.nlink !== 1)
+      throw new AgentError('FAILED_PRECONDITION', `${path}: want the socket that was made there`)
+    await chown(`/proc/self/fd/${file.fd}`, uid, uid)
+  } finally {
+    await file.close()
   }
 }
 

@@ -23,7 +23,7 @@ export interface OpenHost {
   /** Undefined without controllers. */
   readonly leases: LeaseController | undefined
   /** Of this host, for the machines of others. */
-  readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity'>
+  readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity' | 'listen'>
   /** Says to the controllers that this host is there, until it is closed. */
   register(facts: () => Promise<HostFacts>): void
   /** As of a hypervisor's `Daemon`. */
@@ -71,7 +71,10 @@ export function openHost(options: {
   return {
     among,
     leases: client?.leases,
-    volumes: { address: settings.listen.host, folders: settings.volumes, identity: credentials.files },
+    volumes: {
+      ...{ address: settings.advertise.host, listen: settings.listen.host },
+      ...{ folders: settings.volumes, identity: credentials.files },
+    },
     register: (facts) => {
       if (client === undefined) return
       const { id, networks } = settings

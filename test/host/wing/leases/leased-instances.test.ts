@@ -22,7 +22,10 @@ import { ADMIN } from '../../../support/wing/requests.ts'
 
 const TTL_MS = 2000
 /** Nothing is for other hosts. */
-const NO_VOLUMES = { address: '127.0.0.1', folders: [], identity: { ca: '', cert: '', key: '' } }
+const NO_VOLUMES = {
+  ...{ address: '127.0.0.1', listen: '127.0.0.1', folders: [] },
+  identity: { ca: '', cert: '', key: '' },
+}
 const { LM_FULL_LEASES, LM_STORAGE_LOCKING, LM_UNKNOWN } = LeaseMode
 
 describe('instances with a lease', () => {

@@ -5,6 +5,7 @@ import { AgentError } from '../../../../src/base/errors.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
 import { buildAddon, buildHolder } from '../../../../src/build/native.ts'
 import { Vm } from '../../../../src/gen/microvm/controller/v1/controller.ts'
+import type { Holder } from '../../../../src/host/instance/holder/holder.ts'
 import { findHolder, killHolder, startHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { type Reach, Volumes } from '../../../../src/host/instance/leases/volumes.ts'
 import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
@@ -22,6 +23,10 @@ export class TestVolumes {
   /** The controller knows it. */
   isThere = true
   folders: readonly string[]
+  /** Of a writer of this host. */
+  uid = 0
+  /** Is called when a server has been started. */
+  onStart = () => {}
   volumes: Volumes
   #registry = memoryRegistry()
   readonly #holder: string
@@ -61,12 +66,21 @@ export class TestVolumes {
   async fence(run = this.run): Promise<Record<string, unknown> & { readonly reach: Reach }> {
     const { host } = this
     const us = hypervisor(host, run)
-    const socket = join(this.folder, `run${run}.sock`)
-    const reach = await this.volumes.fence(us, 'root', host === 'a' ? { socket, uid: 0 } : { peer: host })
+    const socket = this.socket(run)
+    const reach = await this.volumes.fence(
+      us,
+      'root',
+      host === 'a' ? { socket, uid: this.uid } : { peer: host },
+    )
     const { address, name, port } = reach
     const server =
       host === 'a' ? { type: 'unix', path: socket } : { type: 'inet', host: address, port: `${port}` }
     return { reach, driver: 'nbd', server, export: name }
+  }
+
+  /** Of the writer of a run on this host. */
+  socket(run = this.run): string {
+    return join(this.folder, `run${run}.sock`)
   }
 
   /** Makes the folder in which QEMU finds what a client of this name shows. */
@@ -99,10 +113,31 @@ export class TestVolumes {
     for (const folder of this.holders()) await killHolder(folder)
   }
 
+  async #start(folder: string): Promise<Holder> {
+    const holder = await startHolder(folder, this.#holder)
+    const start: Holder['start'] = async (plan) => {
+      const process = await holder.start(plan)
+      this.onStart()
+      return process
+    }
+    return new Proxy(holder, {
+      get: (_, name) => {
+        const value = name === 'start' ? start : Reflect.get(holder, name, holder)
+        return typeof value === 'function' ? value.bind(holder) : value
+      },
+    })
+  }
+
   #opened(): Volumes {
     const files = { ca: this.authority.ca, cert: join(this.authority.folder, 'a.pem') }
     return new Volumes({
-      ...{ id: 'a', address: '127.0.0.1', folders: this.folders, stateFolder: this.folder },
+      ...{
+        id: 'a',
+        address: 'localhost',
+        listen: '127.0.0.1',
+        folders: this.folders,
+        stateFolder: this.folder,
+      },
       identity: { ...files, key: join(this.authority.folder, 'a.key') },
       getVm: async ({ namespace, name }) => {
         if (!this.isThere) throw new AgentError('NOT_FOUND', 'vm: not there')
@@ -110,7 +145,7 @@ export class TestVolumes {
         return Vm.fromPartial({ namespace, name, authoritative: hypervisor(this.host, this.run), volumes })
       },
       ...{ program: 'qemu-storage-daemon', registry: this.#registry, limits: INSTANCE_LIMITS },
-      holders: { start: (of) => startHolder(of, this.#holder), find: findHolder, kill: killHolder },
+      holders: { start: (of) => this.#start(of), find: findHolder, kill: killHolder },
       clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
       log: silentLogger(),
     })

@@ -1,7 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { UIDS } from '../../../../src/host/instance/machine/uids.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { endChild } from '../../../support/processes.ts'
@@ -96,10 +98,27 @@ describe('the volumes of a host', () => {
     expect(await write()).toBe(EIO)
   })
 
+  it('give a user the socket that was made, and nothing that is there in its place', async () => {
+    host.uid = UIDS.first
+    await host.fence()
+    expect(statSync(host.socket()).uid).toBe(UIDS.first)
+    const secret = join(host.folder, 'secret')
+    writeFileSync(secret, '')
+    host.onStart = () => {
+      rmSync(host.socket())
+      symlinkSync(secret, host.socket())
+    }
+    await expect(host.fence()).rejects.toThrow('want the socket that was made there')
+    expect(statSync(secret).uid).toBe(0)
+  })
+
   it('are for the host of the writer alone', async () => {
     host.host = 'b'
     const { reach } = await host.fence()
     const write = writerOf(reach, 'b')
+    expect(reach.address).toBe('localhost')
+    expect(await write()).toBe('wrote 4096')
+    await host.volumes.release('')
     expect(await write()).toBe('wrote 4096')
     expect(await writerOf(reach, 'c')()).toMatch(/can't open/)
     host.host = 'a'
