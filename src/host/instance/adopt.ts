@@ -161,14 +161,26 @@ async function takeIn(instance: MachineInstance, moves?: Pick<Moves, 'settle'>):
     // Nor may a screen have its password; one that runs keeps what it began with.
     if (step === 'password' && record.current === State.CREATING)
       await STEPS.password.make(context, { step, words }, record)
-    // QEMU may have made its tap just before the daemon died.
-    if (step === 'tap')
-      await STEPS.tap.make(context, { step, words }, record).catch(warn('tap not connected'))
   }
+  await connectTaps(instance)
   await settleStreams(instance).catch(warn('streams not listened on'))
   await readClock(instance).catch(warn('clock not read'))
   await settleResets(instance)
   await correct(instance, machine)
+}
+
+/** QEMU may have made its taps just before the daemon died. */
+async function connectTaps(instance: MachineInstance): Promise<void> {
+  const { context, record, recorded } = instance
+  const taps = recorded.steps.filter(({ step }) => step === 'tap')
+  if (taps.length === 0) return
+  const warn = (error: unknown) =>
+    context.log.warn('tap not connected', { instance: instance.key, error: messageOf(error) })
+  const planned = await instance.planned().catch(warn)
+  for (const { words } of taps) {
+    const { mac = '' } = planned?.find(({ step, words: [key] }) => step === 'tap' && key === words[0]) ?? {}
+    await STEPS.tap.make(context, { step: 'tap', words, mac }, record).catch(warn)
+  }
 }
 
 /** The daemon may have died before it made them, and others may have taken them away since. */

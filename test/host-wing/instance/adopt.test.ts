@@ -27,6 +27,16 @@ async function left(wing: FakeWing, parts: DeepPartial<Specification> = {}): Pro
   await instances.close()
 }
 
+const MAC = '52:54:00:00:00:09'
+
+function withTap(): DeepPartial<Specification> {
+  const { devices, backends } = specification()
+  return {
+    devices: { ...devices, card: { backend: 'net', slot: 7, nic: { mac: MAC } } },
+    backends: { ...backends, net: Backend.fromPartial({ tap: { interfaceName: 'tap0' } }) },
+  }
+}
+
 describe('taking instances in again', () => {
   it('finds a machine as it was left, with its streams, and follows it', async () => {
     const wing = new FakeWing()
@@ -48,15 +58,19 @@ describe('taking instances in again', () => {
     expect(await wing.rows()).toHaveLength(2)
   })
 
-  it('keeps a machine whose tap cannot be connected, or whose ports cannot be listened on', async () => {
-    const { devices, backends } = specification()
-    const card = { backend: 'net', slot: 7, nic: { mac: '52:54:00:00:00:09' } }
-    const parts = {
-      devices: { ...devices, card },
-      backends: { ...backends, net: Backend.fromPartial({ tap: { interfaceName: 'tap0' } }) },
-    }
+  it('connects a tap as a start does', async () => {
     const wing = new FakeWing()
-    await left(wing, parts)
+    await left(wing, withTap())
+    const before = new Map(wing.macs)
+    wing.macs.clear()
+    await wing.open()
+    expect(wing.macs).toEqual(before)
+    expect(before).toEqual(new Map([['tap0', MAC]]))
+  })
+
+  it('keeps a machine whose tap cannot be connected, or whose ports cannot be listened on', async () => {
+    const wing = new FakeWing()
+    await left(wing, withTap())
     wing.linkFailure = new Error('no such bridge')
     wing.holders.unheard = 65_536
     await [...wing.holders.running.values()][0]?.closeRing(65_536)

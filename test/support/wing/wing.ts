@@ -22,6 +22,8 @@ export class FakeWing {
   readonly links = new Map<string, string>()
   /** The ends of links that each interface was given. */
   readonly addresses = new Map<string, readonly TapLink[]>()
+  /** The hardware address of the card that each interface was last connected for. */
+  readonly macs = new Map<string, string>()
   /** For nft(8), of leases. */
   readonly fenceCommands: string[] = []
   /** The rulesets of packet filters, by their tables. */
@@ -59,10 +61,11 @@ export class FakeWing {
       links: {
         exists: (name) => this.links.has(name),
         isRoutable: () => true,
-        connect: async (name, { bridge, links }) => {
+        connect: async (name, { bridge, links, mac }) => {
           if (this.linkFailure) throw this.linkFailure
           this.links.set(name, bridge)
           this.addresses.set(name, links)
+          this.macs.set(name, mac)
         },
       },
       filters: {
