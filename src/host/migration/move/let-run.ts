@@ -66,12 +66,15 @@ async function announce(instance: MachineInstance): Promise<void> {
   await instance.machine().qmp.execute('announce-self', times, instance.ending)
 }
 
-/** What another daemon has begun of it is done already. */
+/** What another daemon has begun of it is done already. A guest that runs may not have been announced. */
 export async function letRunAgain(instance: MachineInstance, end: MoveEnd): Promise<void> {
-  await settlePlugs(instance).catch(warn(instance, 'devices not settled'))
-  await listen(instance, end)
-  const { deviceKey } = PlugRequest.decode(end.unplugged)
-  const isThere = instance.record.specification?.devices[deviceKey] !== undefined
-  if (end.unplugged.length > 0 && !isThere) await plugAgain(instance, end)
+  const { running } = await instance.machine().qmp.execute('query-status', {}, instance.ending)
+  if (!running) {
+    await settlePlugs(instance).catch(warn(instance, 'devices not settled'))
+    await listen(instance, end)
+    const { deviceKey } = PlugRequest.decode(end.unplugged)
+    const isThere = instance.record.specification?.devices[deviceKey] !== undefined
+    if (end.unplugged.length > 0 && !isThere) await plugAgain(instance, end)
+  }
   await cont(instance, end)
 }

@@ -331,8 +331,7 @@ export async function settleArrival(
     return false
   }
   await noteOwn(instance)
-  const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
-  if (!running) await letRunAgain(instance, endOf(step))
+  await letRunAgain(instance, endOf(step))
   await commitArrival(instance)
   await closeChannels(instance)
   return false
