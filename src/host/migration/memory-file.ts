@@ -93,10 +93,23 @@ export async function fillMemory(from: string, to: string): Promise<void> {
   await scanBlocks(source, size, (data, position) => writeWhole(target, data, position))
 }
 
-export async function factsOf(path: string): Promise<FileFacts> {
-  await using file = await open(path, 'r')
-  const { size } = await file.stat()
-  return await scan(file, size, async () => {})
+/** Throws FAILED_PRECONDITION for what is no file or block device, and for more than `maxBytes`. Nothing is waited for but bytes. */
+export async function factsOf(path: string, maxBytes = Number.POSITIVE_INFINITY): Promise<FileFacts> {
+  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+  const status = await file.stat()
+  checkHashed(path, status, maxBytes)
+  return await scan(file, status.size, async () => {})
+}
+
+/** To be called before the file is opened, too: some devices act on that. */
+export function checkHashed(
+  path: string,
+  status: { readonly size: number | bigint; isFile(): boolean; isBlockDevice(): boolean },
+  maxBytes = Number.POSITIVE_INFINITY,
+): void {
+  const fail = (text: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)
+  if (!status.isFile() && !status.isBlockDevice()) throw fail('want a file or a block device')
+  if (status.size > maxBytes) throw fail(`${status.size} bytes, want at most ${maxBytes}`)
 }
 
 const SAMPLES = 64

@@ -15,7 +15,7 @@ import {
   readManifest,
   writeManifest,
 } from './manifest.ts'
-import { factsOf, sampleOf } from './memory-file.ts'
+import { checkHashed, factsOf, sampleOf } from './memory-file.ts'
 
 /** Where a machine is saved before it gets its name. No name of a saved machine begins so. */
 export function workOf(folder: string, id: string): string {
@@ -162,14 +162,19 @@ export async function outsideFacts(
     throw new AgentError('FAILED_PRECONDITION', `${file.field}: ${file.path}: ${errnoOf(error)}`)
   })
   const isBoot = file.backend === ''
+  const most = isBoot ? MOST_BOOT_BYTES : Number.POSITIVE_INFINITY
+  checkHashed(`${file.field}: ${file.path}`, status, most)
   return {
     ...file,
     sizeBytes: status.isBlockDevice() ? await bytesOf(file.path) : Number(status.size),
     changed: isBoot || status.isBlockDevice() ? '' : `${status.mtimeNs}`,
     ...(!isBoot && { inode: `${status.dev}:${status.ino}` }),
-    digest: isBoot ? (await factsOf(file.path)).digest : '',
+    digest: isBoot ? (await factsOf(file.path, most)).digest : '',
   }
 }
+
+/** QEMU hands files to a guest by sizes of 32 bits (fw_cfg). */
+const MOST_BOOT_BYTES = 2 ** 32 - 1
 
 /**
  * Throws FAILED_PRECONDITION for a file that is not as it was. A copy elsewhere has another time, and a `shared` one is still being

@@ -4,6 +4,7 @@ import { basename, dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { claimSaved, readClaim, releaseSaved } from '../../../src/host/instance/record/saved-claim.ts'
 import { type Manifest, readManifest, writeManifest } from '../../../src/host/migration/manifest.ts'
+import { factsOf } from '../../../src/host/migration/memory-file.ts'
 import {
   checkOutside,
   isSaved,
@@ -146,6 +147,24 @@ describe('a disk of a saved machine', () => {
     const { inode: _, sample: __, ...earlier } = disk
     await files.writeFile(`${path}.copy`, content.fill(7))
     await expect(checkOutside(earlier, `${path}.copy`)).resolves.toBeUndefined()
+  })
+})
+
+describe('a file that a machine boots from', () => {
+  const facts = (path: string) => outsideFacts({ field: 'board.kernel', backend: '', path })
+
+  it('is no FIFO, whose writer would be waited for', async () => {
+    const path = join(temporaryFolder(), 'kernel')
+    execFileSync('mkfifo', [path])
+    await expect(facts(path)).rejects.toThrow(`board.kernel: ${path}: want a file or a block device`)
+    await expect(factsOf(path)).rejects.toThrow(`${path}: want a file or a block device`)
+  })
+
+  it('has no more bytes than QEMU takes', async () => {
+    const path = join(temporaryFolder(), 'kernel')
+    await files.writeFile(path, '')
+    await files.truncate(path, 2 ** 32)
+    await expect(facts(path)).rejects.toThrow('4294967296 bytes, want at most 4294967295')
   })
 })
 

@@ -1,6 +1,9 @@
+import { abortable } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { GrpcConnection } from '../../../client/connection/grpc-connection.ts'
 import { EnsureVmRequest, type GetVmRequest, type Vm } from '../../../gen/microvm/controller/v1/controller.ts'
+import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { HypervisorDefinition, type HypervisorID, LeaseMode } from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
@@ -34,9 +37,20 @@ export async function knownVolumes(
   return known?.volumes ?? []
 }
 
-/** What QEMU has read at its start, which has to be the same there, and the disks. */
-export async function filesOf(instance: MachineInstance): Promise<readonly OutsideFile[]> {
-  const { board, backends } = specificationOf(instance)
+/** What QEMU reads at its start and the disks, as they are now. */
+export async function filesOf(
+  instance: MachineInstance,
+  signal: AbortSignal,
+): Promise<readonly OutsideFile[]> {
+  const named = filesNamedBy(specificationOf(instance), instance.record)
+  return await abortable(Promise.all(named.map(outsideFacts)), signal)
+}
+
+/** What has to be the same at a target. */
+export function filesNamedBy(
+  { backends, board }: Specification,
+  { document }: Pick<InstanceRecord, 'document'>,
+): readonly Pick<OutsideFile, 'backend' | 'field' | 'path'>[] {
   const boot = (['kernel', 'initrd', 'vmlinux'] as const).flatMap((name) =>
     board?.[name] ? [{ field: `board.${name}`, backend: '', path: board[name] }] : [],
   )
@@ -44,11 +58,11 @@ export async function filesOf(instance: MachineInstance): Promise<readonly Outsi
     file === undefined ? [] : [{ field: `backends.${backend}.file.path`, backend, path: file.path }],
   )
   const contents = Object.entries(backends).flatMap(([backend, { content }]) =>
-    content === undefined || instance.record.document !== undefined
+    content === undefined || document !== undefined
       ? []
       : [{ field: contentField(backend), backend: '', path: content.path }],
   )
-  return await Promise.all([...boot, ...contents, ...disks].map(outsideFacts))
+  return [...boot, ...contents, ...disks]
 }
 
 interface Question {

@@ -1,10 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { MoveEnd, MovePlan } from '../../../gen/microvm/instance/v1/handover.ts'
-import {
-  type MigrationTarget,
-  SavedInit,
-  type Specification,
-} from '../../../gen/microvm/instance/v1/instance.ts'
+import { SavedInit, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { checkedLease, isFull } from '../../instance/leases/check-lease.ts'
@@ -13,30 +9,39 @@ import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
 import { checkHost, checkOutside } from '../saved-folder.ts'
 import { checkState, recordIn } from '../state-file.ts'
+import { filesNamedBy } from './ask-target.ts'
 import { contentField, HANDOVER_VERSION, refused } from './move-host.ts'
 
 /** Who has sent it, for errors. */
 export const SOURCE = 'the source'
 
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
-export async function checkPlan(
-  plan: MovePlan,
-  facts: HostFacts,
-  { along, target }: { readonly along: readonly BulkDisk[]; readonly target: MigrationTarget | undefined },
-): Promise<void> {
-  const { acceleration, cpu, files, qemu, version } = plan
+export function checkPlan({ acceleration, cpu, qemu, version }: MovePlan, facts: HostFacts): void {
   if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
   checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
+}
+
+/** The same of its files. Only those are looked at that the machine has, whose owner was checked. */
+export async function checkPlanFiles(
+  { files }: MovePlan,
+  { document, specification, target }: InstanceRecord,
+  along: readonly BulkDisk[],
+): Promise<void> {
   const replaced = Object.keys(target?.replaceComponents ?? {}).map(contentField)
   const here = files.filter(
     ({ backend, field }) => !along.some(({ key }) => key === backend) && !replaced.includes(field),
   )
-  for (const { backend, digest, field, path, sizeBytes } of here)
-    await checkOutside(
-      { field, backend, path, digest, sizeBytes: Number(sizeBytes), changed: '' },
-      path,
-      'shared',
-    )
+  const named = specification === undefined ? [] : filesNamedBy(specification, { document })
+  const isOf = (name: (typeof named)[number]) => (file: (typeof files)[number]) =>
+    file.field === name.field && file.backend === name.backend && file.path === name.path
+  const other = here.find((file) => !named.some((name) => isOf(name)(file)))
+  if (other !== undefined) throw refused(`plan.files: ${other.field}: of no file that the machine has`)
+  for (const name of named) {
+    const file = here.find(isOf(name))
+    if (file === undefined) continue
+    const saved = { ...name, digest: file.digest, sizeBytes: Number(file.sizeBytes), changed: '' }
+    await checkOutside(saved, name.path, 'shared')
+  }
 }
 
 /** What the record of the instance begins with. Throws for what EnsureInstance would refuse. */

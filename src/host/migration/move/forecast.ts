@@ -77,7 +77,7 @@ async function copiedBytes(
   { host, us, target: { host: name, targetEndpoint } }: Asked,
   signal: AbortSignal,
 ): Promise<number> {
-  const files = await filesOf(instance)
+  const files = await filesOf(instance, signal)
   const connection = await host.dial(targetEndpoint, name, signal)
   try {
     const limits = { timeoutMs: host.settings.readyMs, signal }

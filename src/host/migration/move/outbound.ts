@@ -112,7 +112,7 @@ export class OutboundMove {
   /** Agrees with the target on QEMU's own protocol, and on the disks that are copied. */
   async negotiate(): Promise<void> {
     const { host, saving, us } = this.#parts
-    this.#files = await filesOf(saving.instance)
+    this.#files = await filesOf(saving.instance, this.#signal)
     this.#connection = await host.dial(this.#target.endpoint, this.#target.host, this.#signal)
     const question = { connection: this.#connection, files: this.#files, name: this.#target.host, us }
     this.#agreed = await startMigration(saving.instance, question, {

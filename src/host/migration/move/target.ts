@@ -25,7 +25,7 @@ import { recordIn } from '../state-file.ts'
 import type { Agreement } from './agreements.ts'
 import { knownVolumes } from './ask-target.ts'
 import { awaitAuthority, becomeAuthoritative, isAuthoritative } from './authority.ts'
-import { checkArrived, checkPlan, recordOf, SOURCE, stillThere } from './check-arrival.ts'
+import { checkArrived, checkPlan, checkPlanFiles, recordOf, SOURCE, stillThere } from './check-arrival.ts'
 import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing, type Rest } from './frames.ts'
 import { letRun, letRunAgain } from './let-run.ts'
@@ -71,20 +71,22 @@ export async function arrive(
     const disks = disksAlong(plan, recorded.record.target)
     const other = disks.find(({ key }) => !agreement.keys.includes(key))
     if (other !== undefined) throw refused(`disk ${other.key}: StartMigration has not agreed on its copy`)
-    await checkPlan(plan, parts.facts, { along: disks, target: recorded.record.target })
+    checkPlan(plan, parts.facts)
     const late = AbortSignal.timeout(parts.host.settings.readyMs)
-    const envelope = await abortable(reader.envelope(), AbortSignal.any([signal, instance.ending, late]))
+    const inTime = AbortSignal.any([signal, instance.ending, late])
+    const envelope = await abortable(reader.envelope(), inTime)
     const record = await recordOf(instance, plan, envelope)
     const { document, properties, specification } = record
+    // What is behind the machine of a document is looked up by the tenant's rules as it starts.
+    if (document === undefined && specification !== undefined)
+      await parts.checkOwner(properties?.tenant ?? '', specification)
+    await abortable(checkPlanFiles(plan, record, disks), inTime)
     if (specification !== undefined)
       await checkShared(
         specification,
         them,
         disks.map(({ key }) => key),
       )
-    // What is behind the machine of a document is looked up by the tenant's rules as it starts.
-    if (document === undefined && specification !== undefined)
-      await parts.checkOwner(properties?.tenant ?? '', specification)
     const arrival = new IncomingMachine(instance, {
       ...{ ...parts, ...given },
       ...{ specification, disks, them, send, signal },
