@@ -1,5 +1,5 @@
 import { abortable } from '../../../base/abort.ts'
-import { AgentError } from '../../../base/errors.ts'
+import { AgentError, type StatusCodeName } from '../../../base/errors.ts'
 import {
   type MigrateInstanceRequest,
   type MoveForecast,
@@ -23,7 +23,7 @@ import type { MoveHost } from './move-host.ts'
 import type { Speed } from './outbound.ts'
 import { identify } from './source.ts'
 
-/** What a move would meet. Nothing is changed but what the controller knows of the machine. */
+/** What a move would meet. It is told to the controller and agreed on with the target, which forgets it after a while. */
 export async function forecast(
   instance: MachineInstance,
   request: MigrateInstanceRequest,
@@ -34,9 +34,12 @@ export async function forecast(
   const wasRunning = instance.record.current === State.RUNNING
   const hasAgent = !request.withoutAgent && hasAgentWay(instance)
   const obstacles = [...obstaclesOf(instance)]
-  const found = async (work: Promise<unknown>) => {
+  const found = async (
+    work: Promise<unknown>,
+    codes: readonly StatusCodeName[] = ['FAILED_PRECONDITION'],
+  ) => {
     await work.catch((error) => {
-      if (!(error instanceof AgentError) || error.code !== 'FAILED_PRECONDITION') throw error
+      if (!(error instanceof AgentError) || !codes.includes(error.code)) throw error
       obstacles.push(error.message)
     })
   }
@@ -58,12 +61,16 @@ export async function forecast(
       copiedBytes(instance, { host, target: answer, us }, signal).then((bytes) => {
         diskBytes = BigInt(bytes)
       }),
+      OF_TARGET,
     )
   const memoryBytes = (specificationOf(instance).board?.memoryMib ?? 0n) * 2n ** 20n
   const speedBytes = Math.min(speed.bytesPerSecond, host.settings.bulk.bandwidthBytesPerSecond)
   const expectedMs = BigInt(Math.ceil((Number(memoryBytes + diskBytes) * 1000) / Math.max(1, speedBytes)))
   return { ...{ host: answer.host, obstacles, memoryBytes, diskBytes }, expectedMs }
 }
+
+/** Codes of what keeps a target from taking the machine; one that does not answer, or refuses this host, is no fault of the call. */
+const OF_TARGET = ['FAILED_PRECONDITION', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'PERMISSION_DENIED'] as const
 
 interface Asked {
   readonly host: MoveHost

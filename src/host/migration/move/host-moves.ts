@@ -11,8 +11,9 @@ import type { AtStep } from '../faults.ts'
 import type { HostFacts } from '../manifest.ts'
 import type { MoveFigures } from '../move-figures.ts'
 import { Agreements } from './agreements.ts'
+import { isAuthoritative } from './authority.ts'
 import { forecast } from './forecast.ts'
-import { isOf, isSame, type MoveHost, reachedAt, refused } from './move-host.ts'
+import { isOf, type MoveHost, reachedAt, refused } from './move-host.ts'
 import { choose } from './protocol.ts'
 import { move } from './source.ts'
 import { arrive, readPlan } from './target.ts'
@@ -121,9 +122,8 @@ async function checkStart(
   await checkRuns(us, host)
 }
 
-async function checkRuns(us: HypervisorID, { controller }: MoveHost): Promise<void> {
-  const { authoritative } = await controller.getVm({ namespace: us.namespace, name: us.vmName })
-  if (!isSame(authoritative, us))
+async function checkRuns(us: HypervisorID, host: MoveHost): Promise<void> {
+  if (!(await isAuthoritative({ us, host })))
     throw refused(`us: ${us.podName.slice(0, 128)} does not run the machine, says the controller`)
 }
 

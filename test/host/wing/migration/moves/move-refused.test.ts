@@ -83,6 +83,11 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
       host: '',
       obstacles: ['no live migration: no host nowhere fits'],
     })
+    const target = hosts.controller.hosts.get('b')
+    if (target === undefined) throw new Error('no host b')
+    hosts.controller.hosts.set('b', { ...target, endpoint: '127.0.0.1:1' })
+    expect(await dry('b')).toMatchObject({ obstacles: ['host b at 127.0.0.1:1: ECONNREFUSED'] })
+    hosts.controller.hosts.set('b', target)
     await expectUnmoved()
   })
 
