@@ -1,4 +1,4 @@
-import { abortable, withTimeout } from '../../../base/abort.ts'
+import { abortable, neverAborted, withTimeout } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { GrpcConnection, StreamCall } from '../../../client/connection/grpc-connection.ts'
 import { HandoverDefinition, MoveRequest, MoveResponse } from '../../../gen/microvm/instance/v1/handover.ts'
@@ -66,7 +66,7 @@ export class OutboundMove {
 
   constructor(parts: Parts) {
     this.#parts = parts
-    parts.host.closing.addEventListener('abort', this.#onClosing, { once: true })
+    parts.host.closing.addEventListener('abort', this.#cut, { once: true })
   }
 
   /** Where the machine goes. */
@@ -93,14 +93,13 @@ export class OutboundMove {
     const request = EnsureMigrationTargetRequest.fromPartial({ us, toHost })
     const asked = controller.ensureMigrationTarget(request)
     const answer = await abortable(asked, this.#signal).catch((error) => {
-      // The target that the controller finds all the same.
-      void asked.then(
-        ({ host: late, targetEndpoint }) => {
+      // The target that the controller finds all the same. A later move may need it, and ends before it is given up.
+      void asked
+        .then(async ({ host: late, targetEndpoint }) => {
           this.#target = { host: late, endpoint: targetEndpoint }
-          this.#giveUp()
-        },
-        () => {},
-      )
+          await saving.instance.change(() => this.#giveUp(), neverAborted)
+        })
+        .catch(() => {})
       throw error
     })
     const { action, host: target, reason, targetEndpoint: endpoint } = answer
@@ -260,20 +259,23 @@ export class OutboundMove {
     )
   }
 
-  readonly #onClosing = () => this.close()
-
   /** Cuts the connection to the target, which undoes all then unless the machine was handed over. */
-  close(): void {
-    this.#parts.host.closing.removeEventListener('abort', this.#onClosing)
-    this.#call?.cancel()
-    this.#connection?.close()
+  async close(): Promise<void> {
+    this.#cut()
     // A target whose handover has begun ends with that.
-    if (this.#call === undefined) this.#giveUp()
+    if (this.#call === undefined) await this.#giveUp()
   }
 
-  #giveUp(): void {
+  readonly #cut = () => {
+    this.#parts.host.closing.removeEventListener('abort', this.#cut)
+    this.#call?.cancel()
+    this.#connection?.close()
+  }
+
+  /** Takes at most {@link GIVE_UP_MS} for each of two steps. */
+  async #giveUp(): Promise<void> {
     if (this.#target.host === '') return
-    this.#removeTarget().catch((error) =>
+    await this.#removeTarget().catch((error) =>
       this.#parts.saving.instance.context.log.debug('target not told', { error: messageOf(error) }),
     )
   }
@@ -281,11 +283,7 @@ export class OutboundMove {
   async #removeTarget(): Promise<void> {
     const { host, us } = this.#parts
     const { endpoint, host: name } = this.#target
-    const connection = await host.dial(
-      endpoint,
-      name,
-      AbortSignal.any([host.closing, AbortSignal.timeout(GIVE_UP_MS)]),
-    )
+    const connection = await host.dial(endpoint, name, AbortSignal.timeout(GIVE_UP_MS))
     try {
       const { remove } = clientFor(InstanceServiceDefinition, connection)
       await remove({ key: us.vmName }, { timeoutMs: GIVE_UP_MS })

@@ -91,7 +91,7 @@ export async function move(
     outcome.resolve(undefined)
     throw error
   } finally {
-    outbound.close()
+    await outbound.close()
     context.log.debug('move ended', { instance: instance.key })
   }
 }
@@ -166,7 +166,7 @@ async function handOver(
     await outbound.runs()
   } catch (error) {
     failure = error
-    outbound.close()
+    await outbound.close()
     instance.context.log.warn('target not heard of', { instance: instance.key, error: messageOf(error) })
     how.inStep('asking the controller who runs the machine')
     const isOurs = await takeBack(instance, { host, us })
