@@ -115,6 +115,8 @@ export interface Arrival {
     send: (answer: Partial<MoveResponse>) => void,
     how: { readonly signal: AbortSignal; readonly checkOwner: OwnerCheck },
   ): Promise<void>
+  /** Gives back what the source was promised, also when the machine was never taken in. */
+  close(): void
 }
 
 /** Machines as files (src/host/migration). */

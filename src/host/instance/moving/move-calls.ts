@@ -39,14 +39,6 @@ export function moveCalls(host: MovingHost): MoveCalls {
       'no other hosts are known here, want [host] in the configuration',
     )
   }
-  const awaiting = (key: string): MachineInstance => {
-    const instance = host.instances.get(specKey(key))
-    if (instance !== undefined) return instance
-    throw new AgentError(
-      'NOT_FOUND',
-      `instance ${key}: not found, want EnsureInstance with migration_target before`,
-    )
-  }
   return {
     migrate: async function* (request, caller) {
       const hosts = moves()
@@ -83,23 +75,35 @@ export function moveCalls(host: MovingHost): MoveCalls {
       return await describeInstance(instance)
     },
     giveUpTarget: async (key, from) => {
-      const instance = awaiting(key)
+      const instance = awaiting(host, key)
       if (from !== undefined && instance.record.current === State.AWAITING)
         await moves().checkSource(instance, from)
       await giveUp(instance)
     },
-    startMigration: (request, from) => moves().start(awaiting(request.us?.vmName ?? ''), request, from),
+    startMigration: (request, from) => moves().start(awaiting(host, request.us?.vmName ?? ''), request, from),
     fenceVolume: (request, from) => fenceVolume(host, request, from),
     settled: async () => await host.moves?.hosts?.settled(),
     handover: async function* (requests, from, how) {
       const arrival = await moves().begin(requests, from)
-      const instance = awaiting(arrival.key)
       const answers = new AnswerQueue<MoveResponse>()
       const send = (answer: Partial<MoveResponse>) => answers.push(MoveResponse.fromPartial(answer))
-      answers.endWith(instance.change(() => arrival.take(instance, send, how), how.signal))
+      const taken = async () => {
+        const instance = awaiting(host, arrival.key)
+        await instance.change(() => arrival.take(instance, send, how), how.signal)
+      }
+      answers.endWith(taken().finally(() => arrival.close()))
       yield* answers.all(how.signal)
     },
   }
+}
+
+function awaiting({ instances }: Pick<MovingHost, 'instances'>, key: string): MachineInstance {
+  const instance = instances.get(specKey(key))
+  if (instance !== undefined) return instance
+  throw new AgentError(
+    'NOT_FOUND',
+    `instance ${key}: not found, want EnsureInstance with migration_target before`,
+  )
 }
 
 async function fenceVolume(

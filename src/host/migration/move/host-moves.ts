@@ -94,16 +94,12 @@ function arrivals({ atStep, facts, host }: Parts, counted: Counted): Pick<HostMo
       const agreement = agreements.take(key, us, from)
       const given = { plan, reader, agreement, address: plainAddress(address) }
       const take: Arrival['take'] = async (instance, send, { checkOwner, signal }) => {
-        try {
-          if (instance.record.current !== State.AWAITING) throw refused(`instance ${key}: awaits no machine`)
-          const timeline = new Timeline('arrival')
-          const parts = { host, facts: await facts(), atStep: atStep(timeline), checkOwner }
-          await counted(instance, timeline, () => arrive(instance, given, parts, { send, signal }))
-        } finally {
-          agreement.port?.close()
-        }
+        if (instance.record.current !== State.AWAITING) throw refused(`instance ${key}: awaits no machine`)
+        const timeline = new Timeline('arrival')
+        const parts = { host, facts: await facts(), atStep: atStep(timeline), checkOwner }
+        await counted(instance, timeline, () => arrive(instance, given, parts, { send, signal }))
       }
-      return { key, take }
+      return { key, take, close: () => agreement.port?.close() }
     },
   }
 }
