@@ -79,7 +79,7 @@ export function openLeases(host: LeaseHost): HostLeases {
       const begun = leaseOf(instance, { ...next, ...run }, false)
       // A controller may know it although its answer was lost.
       instance.context.lease = begun
-      await begun.register().catch((error) => {
+      await begun.register(instance.ending).catch((error) => {
         const isAway = error instanceof AgentError && error.code === 'UNAVAILABLE'
         if (!isAway || isFull(lease)) throw error
         host.log.warn('machine not made known to a controller', { error: messageOf(error) })

@@ -77,11 +77,14 @@ export class MachineLease {
     return this.#parts.us()
   }
 
-  /** Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine. */
-  async register(): Promise<void> {
+  /**
+   * Makes this run known to the controllers. Rejects with FAILED_PRECONDITION when another one runs the machine, and with the
+   * reason of `signal`.
+   */
+  async register(signal: AbortSignal): Promise<void> {
     const { settings, controller, volumes = [] } = this.#parts
     const request = EnsureVmRequest.fromPartial({ us: this.us, settings, volumes })
-    await controller.ensureVm(request, this.#over.signal)
+    await controller.ensureVm(request, AbortSignal.any([this.#over.signal, signal]))
     this.#isRegistered = true
   }
 
@@ -158,7 +161,7 @@ export class MachineLease {
     const { clock, controller, isOnItsWay, log } = this.#parts
     while (isOnItsWay()) await clock.sleep(MOVE_MS, signal)
     if (!this.#isRegistered)
-      await this.register().catch((error) => {
+      await this.register(signal).catch((error) => {
         if (!isCode(error, 'FAILED_PRECONDITION')) throw error
         log.warn('another hypervisor runs the machine', { error: messageOf(error) })
       })

@@ -39,6 +39,15 @@ export async function lastChange(instances: Instances): Promise<bigint> {
   return last
 }
 
+interface Awaiting {
+  /** The last change of the run before. */
+  readonly after: bigint
+  readonly waitMs: number
+}
+
+/** For the change of a machine that has begun to come. */
+const COMING_MS = 10_000
+
 /**
  * Waits until another host hands the machine over. Resolves with the number of that change, or with why no machine comes; with
  * undefined after `stop`.
@@ -46,27 +55,29 @@ export async function lastChange(instances: Instances): Promise<bigint> {
 export async function awaitMachine(
   instances: Instances,
   key: string,
-  { after, stop, waitMs }: { readonly after: bigint; readonly stop: AbortSignal; readonly waitMs: number },
+  { after, kill, stop, waitMs }: Pick<EndSignals, 'kill' | 'stop'> & Awaiting,
 ): Promise<bigint | string | undefined> {
-  const signal = AbortSignal.any([stop, AbortSignal.timeout(waitMs)])
-  const handedOver = async (caller: Caller) => {
-    for await (const { changes } of instances.watch({ after, once: false }, caller))
-      for (const { key: of, sequence, state } of changes)
-        if (of === key && state === State.CREATING) return sequence
+  const handedOver = async (signal: AbortSignal) => {
+    try {
+      for await (const { changes } of instances.watch({ after, once: false }, { ...CALLER, signal }))
+        for (const { key: of, sequence, state } of changes)
+          if (of === key && state === State.CREATING) return sequence
+    } catch (error) {
+      if (!signal.aborted) throw error
+    }
     return undefined
   }
-  try {
-    return await handedOver({ ...CALLER, signal })
-  } catch (error) {
-    if (!signal.aborted) throw error
-    // It may have begun to come.
-    const isAwaiting = await instances.move.giveUpTarget(key, undefined).then(
-      () => true,
-      (failure) => !isCode(failure, 'PERMISSION_DENIED'),
-    )
-    if (!isAwaiting) return await handedOver(CALLER)
-    return stop.aborted ? undefined : `no machine has come within ${waitMs / 1000} s`
-  }
+  const come = await handedOver(AbortSignal.any([stop, AbortSignal.timeout(waitMs)]))
+  if (come !== undefined) return come
+  // It may have begun to come.
+  const isAwaiting = await instances.move.giveUpTarget(key, undefined).then(
+    () => true,
+    (failure) => !isCode(failure, 'PERMISSION_DENIED'),
+  )
+  const coming = isAwaiting
+    ? undefined
+    : await handedOver(AbortSignal.any([kill, AbortSignal.timeout(COMING_MS)]))
+  return coming ?? (stop.aborted ? undefined : `no machine has come within ${waitMs / 1000} s`)
 }
 
 /** What the log says of a guest that has ended by itself. */
@@ -113,12 +124,16 @@ export function endAtSignals(
   key: string,
   { graceMs, isMovable, kill, log, stop }: EndSignals & { readonly isMovable: boolean },
 ): () => void {
-  const change = async (to: Change, grace: number) => {
+  /** Resolves with whether the machine has ended by that, or is gone. */
+  const change = async (to: Change, grace: number, signal = neverAborted) => {
     try {
-      await instances.changeState({ key, change: to, graceMs: grace }, CALLER)
+      await instances.changeState({ key, change: to, graceMs: grace }, { ...CALLER, signal })
     } catch (error) {
-      if (!isCode(error, 'NOT_FOUND')) log.warn('machine not stopped', { error: messageOf(error) })
+      if (isCode(error, 'NOT_FOUND')) return true
+      log.warn('machine not stopped', { error: messageOf(error) })
+      return false
     }
+    return true
   }
   const moveAway = async () => {
     const signal = AbortSignal.any([AbortSignal.timeout(graceMs), kill])
@@ -132,7 +147,9 @@ export function endAtSignals(
     } catch (error) {
       log.warn('machine not moved', { error: messageOf(error) })
     }
-    await change(Change.STOP, graceMs)
+    // A move that is not decided goes on before it.
+    if (await change(Change.STOP, graceMs, AbortSignal.timeout(graceMs))) return
+    await change(Change.KILL, 0)
   }
   const onKill = () => change(Change.KILL, 0)
   stop.addEventListener('abort', onStop, { once: true })

@@ -28,7 +28,10 @@ export function ofOnly(only: OnlyMachine, request: EnsureInstanceRequest): Ensur
   if (properties === undefined) return request
   const refuse = (text: string) => new AgentError('FAILED_PRECONDITION', text)
   if (properties.key !== only.name) throw refuse(`properties.key: this hypervisor has ${only.name} only`)
-  if (migrationTarget === undefined) return request
+  if (migrationTarget === undefined) {
+    if (only.awaited === undefined) return request
+    throw refuse('migration_target: missing, want it, because this hypervisor awaits its machine')
+  }
   const namespace = properties.tenant || NAMESPACE
   if (namespace !== only.namespace)
     throw refuse(`properties.tenant: this hypervisor has ${only.name} of namespace ${only.namespace} only`)

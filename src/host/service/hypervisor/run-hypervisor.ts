@@ -106,6 +106,8 @@ export async function runHypervisor(options: HypervisorOptions): Promise<Machine
     return end
   } catch (error) {
     if (stop.aborted && error === stop.reason) return {}
+    // A start that has failed may have been made known.
+    await daemon?.release()
     throw error
   } finally {
     await daemon?.close()
@@ -122,16 +124,48 @@ interface Run extends EndSignals {
 }
 
 async function ranIn(instances: Instances, run: Run): Promise<MachineEnd> {
-  const { isComing, plan, properties } = run
+  const { isComing, properties } = run
   const { key, lease } = properties
-  const begun = isComing
-    ? await awaitMachine(instances, key, run)
-    : (await instances.ensure({ properties, ...plan.init }, CALLER)).sequence
-  if (typeof begun !== 'bigint') return { reason: begun }
+  const begun = isComing ? await awaitMachine(instances, key, run) : await started(instances, run)
+  if (typeof begun !== 'bigint') return { reason: begun, isOwn: !isComing }
   const ended = endOf(instances, key, { after: begun, hasRun: !isComing })
-  if (!isComing) await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
   const stopListening = endAtSignals(instances, key, { ...run, isMovable: lease !== undefined })
   return await ended.finally(stopListening)
+}
+
+/**
+ * Makes the machine and lets it run. Resolves with the number of a change before it ran, or with undefined when a signal has ended
+ * that: a guest that has not run needs no time.
+ */
+async function started(
+  instances: Instances,
+  { kill, plan, properties, stop }: Run,
+): Promise<bigint | undefined> {
+  const { key } = properties
+  const signal = AbortSignal.any([stop, kill])
+  const end = async () => {
+    try {
+      await instances.changeState({ key, change: Change.KILL, graceMs: 0 }, CALLER)
+    } catch (error) {
+      if (!(error instanceof AgentError) || error.code !== 'NOT_FOUND') throw error
+    }
+  }
+  // It is asked again below, and fails there.
+  const onSignal = () => void end().catch(() => {})
+  signal.addEventListener('abort', onSignal, { once: true })
+  try {
+    signal.throwIfAborted()
+    const { sequence } = await instances.ensure({ properties, ...plan.init }, CALLER)
+    signal.throwIfAborted()
+    await instances.changeState({ key, change: Change.RUN, graceMs: 0 }, CALLER)
+    return sequence
+  } catch (error) {
+    if (!signal.aborted) throw error
+    await end()
+    return undefined
+  } finally {
+    signal.removeEventListener('abort', onSignal)
+  }
 }
 
 /** The configuration of a process that is a host of its own, by `controller_endpoint`. Throws INVALID_ARGUMENT. */
