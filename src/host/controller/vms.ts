@@ -69,7 +69,9 @@ export class Vms {
       },
       signal,
       () =>
-        precondition(`vm ${textOf(nameOf(us))}: the lease of another host may not have ended, want it ended`),
+        precondition(
+          `vm ${textOf(nameOf(us))}: the lease of another hypervisor may not have ended, want it ended`,
+        ),
     )
     if (vm === undefined) throw new Error('ensure: no VM')
     if (kind !== 'unchanged') this.#logChange(kind, vm)
@@ -230,6 +232,11 @@ function ensured(
     checkSameLeases(current, settings)
     return { vm: { ...begun, ...at(current.generation + 1n) }, operations: [remove(leaseKey(name))] }
   }
+  if (authoritative !== undefined && hostOf(authoritative) === hostOf(us) && us.runId > authoritative.runId) {
+    checkSameLeases(current, settings)
+    // Another process with the certificate of this host, on another machine maybe.
+    return { vm: { ...begun, ...at(current.generation + 1n) }, wantsNoLease: true }
+  }
   if (authoritative !== undefined && hostOf(authoritative) !== hostOf(us) && isFull(current)) {
     checkSameLeases(current, settings)
     checkSameVolumes(current, volumes)
@@ -283,8 +290,9 @@ function switched(
 ): VmChange {
   const { target, generation } = current
   const isHere = hostOf(us) === hostOf(them)
-  // The source has stopped the VM before its target asks; a run of the same host has the same holder.
-  const isAgreed = isHere || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
+  // The source has stopped the VM before its target asks; a run of the same pod has the same holder.
+  const isAgreed =
+    isSamePod(us, them) || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
   const vm = {
     ...current,
     authoritative: us,

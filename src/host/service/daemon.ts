@@ -25,6 +25,7 @@ import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
 import { type OpenHost, openHost } from './hosts/open-host.ts'
 import type { OnlyMachine } from './hypervisor/only-machine.ts'
+import { podId } from './hypervisor/run-id.ts'
 import { MockInstances } from './mock-instances.ts'
 import { openApi } from './open-api.ts'
 import { openFolders } from './tenant-rules.ts'
@@ -120,7 +121,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
       credentials,
       stateFolder,
       registry,
-      only,
+      only: only && { ...only, podId: await podId(stateFolder) },
       log,
       controller: options.controller,
     })

@@ -9,7 +9,7 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { LeaseMode, VMSpec, VMSpec_StartMode } from '../../../src/gen/vm.ts'
 import { machineOf, metadataOf, rootFileOf } from '../../../src/host/service/hypervisor/hypervisor-machine.ts'
-import { nextRunId } from '../../../src/host/service/hypervisor/run-id.ts'
+import { nextRunId, podId } from '../../../src/host/service/hypervisor/run-id.ts'
 import { readVmSpec } from '../../../src/host/service/hypervisor/vm-spec.ts'
 import { specFromProto } from '../../../src/host/spec/from-proto.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
@@ -233,4 +233,13 @@ describe('the id of a run', () => {
     writeFileSync(join(folder, 'run-id'), last)
     await expect(nextRunId(folder, 1n)).rejects.toThrow(`${folder}/run-id: ${message}`)
   })
+})
+
+it('the id of a pod is random, and stays with the folder', async () => {
+  const [folder, other] = [temporaryFolder(), temporaryFolder()]
+  const id = await podId(folder)
+  expect(await podId(folder)).toBe(id)
+  expect(await podId(other)).not.toBe(id)
+  writeFileSync(join(folder, 'pod-id'), 'a/b')
+  await expect(podId(folder)).rejects.toThrow(`${folder}/pod-id: not the id of a pod, want it removed`)
 })

@@ -5,12 +5,14 @@ import type { HypervisorID } from '../../../gen/vm.ts'
 export interface OnlyVm {
   readonly name: string
   readonly namespace: string
+  /** Of the state folder. */
+  readonly podId: string
 }
 
 /** Of the machines of the administrator. */
 export const NAMESPACE = 'default'
 
-export function namespaceOf(tenant = '', only?: OnlyVm): string {
+export function namespaceOf(tenant = '', only?: Pick<OnlyVm, 'namespace'>): string {
   return tenant || (only?.namespace ?? NAMESPACE)
 }
 
@@ -20,5 +22,5 @@ export function tenantOf({ namespace }: Pick<HypervisorID, 'namespace'>, only?: 
 
 /** By which controllers know the runs of an instance as those of one. A hypervisor makes its instance anew at each start. */
 export function instanceIdOf({ instanceId }: { readonly instanceId: string }, only?: OnlyVm): string {
-  return instanceId || only?.name || randomUUID()
+  return instanceId || only?.podId || randomUUID()
 }

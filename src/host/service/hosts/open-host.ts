@@ -95,7 +95,7 @@ export function openHost(options: {
       const calling = { signal: AbortSignal.timeout(RELEASE_MS) }
       try {
         const { authoritative: us } = await client.service.getVm(only, calling)
-        if (us?.podName === `${settings.id}/${only.name}`) await client.service.removeVm({ us }, calling)
+        if (us?.podName === `${settings.id}/${only.podId}`) await client.service.removeVm({ us }, calling)
       } catch (error) {
         log.warn('controllers not told that the machine runs nowhere', { error: messageOf(error) })
       }

@@ -8,7 +8,7 @@ import type { Instances } from '../../instance/instances.ts'
 import { NAMESPACE, type OnlyVm } from '../../instance/moving/only-vm.ts'
 
 /** The machine of a hypervisor, which has no other. */
-export interface OnlyMachine extends OnlyVm {
+export interface OnlyMachine extends Pick<OnlyVm, 'name' | 'namespace'> {
   /** A second socket of the administrator. */
   readonly listen: string | undefined
   /** What it has of this host when it comes from another one; undefined where it does not. */

@@ -42,7 +42,7 @@ describe('RenewLease', () => {
     const [them, us] = [hypervisor('a', 1n, 'ended'), hypervisor('a', 2n, 'ended')]
     const { generation } = await a.service.ensureVm(fullLeases(them, 30_000n))
     await a.service.renewLease({ us: them, nonce: Buffer.of(1) })
-    // The same host: its holder is the same.
+    // The same pod: its holder is the same.
     await a.vms.migrationSwitchover({ us, them })
     expect(await a.service.renewLease({ us: them, nonce: Buffer.of(2) })).toMatchObject({
       status: Status.STATUS_TERMINATE,
@@ -113,6 +113,18 @@ describe('a renewal', () => {
 })
 
 describe('another host', () => {
+  it('or another pod of the host gets a VM only once its lease has ended', async () => {
+    const them = hypervisor('a', 1n, 'pods')
+    const us = { ...them, podName: 'a/other', runId: 2n }
+    await a.service.ensureVm(fullLeases(them, TTL_MS))
+    await a.service.renewLease({ us: them, nonce: Buffer.of(1) })
+    const message = 'vm default/pods: the lease of another hypervisor may not have ended, want it ended'
+    await expect(a.service.ensureVm(fullLeases(us, TTL_MS))).rejects.toMatchObject({ message })
+    await expect(a.vms.migrationSwitchover({ us, them })).rejects.toThrow('may not have ended')
+    while (!(await succeeds(a.service.ensureVm(fullLeases(us, TTL_MS))))) within.throwIfAborted()
+    await expect(a.service.ensureVm(fullLeases(them, TTL_MS))).rejects.toThrow('a/other (run 2) runs it')
+  })
+
   it('gets a VM only once the lease and its drift have passed since the last grant', async () => {
     const [them, us] = [hypervisor('a', 1n, 'taken'), hypervisor('b', 1n, 'taken')]
     const { generation } = await a.service.ensureVm(fullLeases(them, TTL_MS))

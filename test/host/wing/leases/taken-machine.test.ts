@@ -91,7 +91,7 @@ it('a machine whose host is cut off has ended before another host gets it, with 
     expect(processState(qemuPid)?.state).toMatch(/[RS]/)
     await expect(ensure(other, 'a')).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
-      message: 'vm default/web: the lease of another host may not have ended, want it ended',
+      message: 'vm default/web: the lease of another hypervisor may not have ended, want it ended',
     })
     isCutOff = true
     const late = AbortSignal.timeout(30_000)

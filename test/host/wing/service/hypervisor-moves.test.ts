@@ -1,4 +1,6 @@
+import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
@@ -130,6 +132,21 @@ describe('microvm hypervisor with a controller', () => {
     await b.run({ namespace: 'alone' })
   })
 
+  it('ends at SIGTERM while its start waits for a controller', { timeout: WAIT_MS }, async () => {
+    // It connects, and never answers.
+    const silent = createServer().listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const address = silent.address()
+    const port = typeof address === 'object' ? (address?.port ?? 0) : 0
+    const cut = new HypervisorHost(folder, 'a', { authority, controller: { host: '127.0.0.1', port } })
+    const hypervisor = cut.start({ namespace: 'silent' })
+    await hypervisor.until('"msg":"serving"')
+    hypervisor.process.kill('SIGTERM')
+    expect(await hypervisor.ended, hypervisor.log()).toBe(0)
+    expect(hypervisor.log()).not.toContain('"msg":"the machine runs"')
+    silent.close()
+  })
+
   it('ends when no machine comes in time', async () => {
     const hypervisor = a.start({ mode: 3 }, ['--wait', '1'])
     expect(await hypervisor.ended).toBe(1)
@@ -142,7 +159,7 @@ describe('microvm hypervisor with a controller', () => {
     const spec = { namespace: 'lost' }
     const [target, source] = await Promise.all([awaiting(b, spec), a.run(spec, ['--grace', '100'])])
     source.process.kill('SIGTERM')
-    await target.until('a machine of a/web is on its way here')
+    await target.until('is on its way here')
     source.process.kill('SIGKILL')
     expect(await target.ended).toBe(1)
     expect(target.log()).toMatch(/\nmicrovm: hypervisor: .+\n$/)
@@ -154,7 +171,7 @@ describe('microvm hypervisor with a controller', () => {
   }, async () => {
     const hypervisor = await a.run({ namespace: 'ended' })
     const { authoritative: them } = await client.service.getVm({ namespace: 'ended', name: 'web' })
-    expect(them?.podName).toBe('a/web')
+    expect(them?.podName).toBe(`a/${readFileSync(join(a.state, 'pod-id'), 'utf8').trim()}`)
     const second = await b.start({ namespace: 'ended' }).ended
     expect(second).toBe(125)
     await client.vms.migrationSwitchover({ us: { ...them, podName: 'b/web' }, them })

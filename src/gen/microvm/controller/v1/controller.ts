@@ -1541,8 +1541,8 @@ export const ControllerServiceDefinition = {
       options: {},
     },
     /**
-     * Says what a VM is. The first hypervisor of a VM becomes authoritative; a later run of the same one replaces it. Of any other it
-     * changes nothing and answers FAILED_PRECONDITION.
+     * Says what a VM is. The first hypervisor of a VM becomes authoritative; a later run of the same host replaces it,
+     * with LM_FULL_LEASES and another pod once the lease has ended. Of any other it changes nothing and answers FAILED_PRECONDITION.
      */
     ensureVm: {
       name: "EnsureVm",
