@@ -193,9 +193,11 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
         supportedMigrationProtocol: protocols,
       })
     await expect(start(c, US)).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
-    await expect(start(a, US)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    const text = 'us: a/1 does not run the machine, says the controller'
+    // NOT_FOUND is for an instance that is not there yet.
+    await expect(start(a, US)).rejects.toMatchObject({ code: 'FAILED_PRECONDITION', message: text })
     await hosts.controller.ensureVm({ us: { ...US, runId: 7n }, settings: undefined, volumes: [] })
-    await expect(start(a, US)).rejects.toThrow('us: a/1 does not run the machine, says the controller')
+    await expect(start(a, US)).rejects.toThrow(text)
     await hosts.controller.ensureVm({ us: US, settings: undefined, volumes: [] })
     await expect(start(a, { ...US, vmName: 'nothing' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
     for (const none of [
