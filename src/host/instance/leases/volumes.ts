@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { chown, mkdir, open, readdir, realpath, rm } from 'node:fs/promises'
+import { chown, lstat, mkdir, open, readdir, realpath, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { neverAborted } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
@@ -14,6 +14,7 @@ import { VolumeRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
 import { O_PATH } from '../../../os/open-flags.ts'
+import { isFixedBelow } from '../../catalogue/fixed-path.ts'
 import { endRunning } from '../holder/ask-holder.ts'
 import type { Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
@@ -28,8 +29,8 @@ export interface VolumesHost {
   /** Where its servers listen. */
   readonly listen: string
   readonly identity: HostIdentity
-  /** Those with files that machines of other hosts may have. */
-  readonly folders: readonly string[]
+  /** Those with files for machines of other hosts, and the hosts that may have them. */
+  readonly folders: OfferedFolders
   /** Rejects with NOT_FOUND for a VM that is not there. */
   readonly getVm: (request: GetVmRequest) => Promise<Vm>
   readonly stateFolder: string
@@ -45,6 +46,9 @@ export interface VolumesHost {
   readonly limits: InstanceLimits
   readonly log: Logger
 }
+
+/** Hosts, by the path of a folder. */
+export type OfferedFolders = Readonly<Record<string, readonly string[]>>
 
 /** Where the writer of an epoch finds its volume. */
 export interface Reach {
@@ -170,18 +174,30 @@ export class Volumes {
     const { epoch, path } = volume
     const record = { ...VolumeRecord.create(), ...{ writer: us, key, path, epoch } }
     if ('socket' in writer) return { ...record, socket: writer.socket, uid: writer.uid }
-    if (!(await this.#isOffered(path)))
-      throw refused(`${path}: not below a folder of host.volumes in the configuration of host ${id}`)
-    return { ...record, peer: writer.peer, port: await freePort(this.#host.listen) }
+    const { peer } = writer
+    await this.#checkOffered({ path, peer }).catch((error) => {
+      throw refused(messageOf(error))
+    })
+    return { ...record, peer, port: await freePort(this.#host.listen) }
   }
 
-  async #isOffered(path: string): Promise<boolean> {
+  /** The path is followed again at each start of a server, so that nobody else may make it lead elsewhere. */
+  async #checkOffered({ path, peer }: Pick<VolumeRecord, 'path' | 'peer'>): Promise<void> {
+    const { folders, id } = this.#host
+    const refused = (text: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)
     const found = await realpath(path).catch(() => undefined)
-    return found === path && this.#host.folders.some((folder) => isWithin(path, folder))
+    const offers = Object.entries(folders).filter(([folder]) => found === path && isWithin(path, folder))
+    if (offers.length === 0)
+      throw refused(`not below a folder of host.volumes in the configuration of host ${id}`)
+    if (!offers.some(([, hosts]) => hosts.includes(peer)))
+      throw refused(`host.volumes in the configuration of host ${id} does not name host ${peer} for it`)
+    if (!(await isFixedBelow(dirname(path), await lstat(path))))
+      throw refused('others than the administrator can replace it')
   }
 
   async #start(row: string, record: VolumeRecord): Promise<void> {
     const { holders, identity, limits, listen, program } = this.#host
+    if (record.peer !== '') await this.#checkOffered(record)
     const folder = this.#folderOf(row)
     await mkdir(folder, { mode: 0o700, recursive: true })
     const holder = await holders.start(folder, [])
@@ -199,9 +215,15 @@ export class Volumes {
   /** Takes in a server, or starts it again where it has ended. */
   async #keep(row: string, record: VolumeRecord): Promise<void> {
     if (this.#served.get(row) !== record) return
+    const isOffered =
+      record.peer === '' ||
+      (await this.#checkOffered(record).then(
+        () => true,
+        () => false,
+      ))
     const holder = await this.#host.holders.find(this.#folderOf(row)).catch(() => undefined)
     const isThere = (await holder?.children())?.some(({ exit }) => exit === undefined)
-    if (holder !== undefined && isThere) return this.#follow(row, record, holder)
+    if (holder !== undefined && isThere && isOffered) return this.#follow(row, record, holder)
     await this.#end(row)
     await this.#start(row, record)
   }

@@ -11,8 +11,8 @@ export interface HostSettings extends CredentialFiles {
   readonly controllers: readonly Endpoint[]
   /** Names that serve to choose a host for a machine. */
   readonly networks: readonly string[]
-  /** Folders with files that machines of other hosts may have as disks. */
-  readonly volumes: readonly string[]
+  /** Folders with files that machines of other hosts may have as disks, and the ids of these hosts. */
+  readonly volumes: Readonly<Record<string, readonly string[]>>
 }
 
 const MOST_NAMES = 64
@@ -26,7 +26,7 @@ export function hostSettings(
   fields: Readonly<Record<string, unknown>>,
   { fail, path }: { readonly fail: Fail; readonly path: ReadPath },
 ): HostSettings {
-  const { id, networks = [], volumes = [], controllers = [], advertise = fields.listen } = fields
+  const { id, networks = [], volumes = {}, controllers = [], advertise = fields.listen } = fields
   if (typeof id !== 'string' || !HOST_ID.test(id) || id === CONTROLLER)
     return fail(`host.id: ${JSON.stringify(id)}, want 1 to 63 of a-z, 0-9, . and -, and not "${CONTROLLER}"`)
   const endpoints = listOf('host.controllers', controllers, fail)
@@ -38,7 +38,7 @@ export function hostSettings(
     ca: path('host.ca', fields.ca),
     cert: path('host.cert', fields.cert),
     key: path('host.key', fields.key),
-    volumes: listOf('host.volumes', volumes, fail).map((folder) => path('host.volumes', folder)),
+    volumes: volumesOf(volumes, { fail, path }),
     networks: listOf('host.networks', networks, fail).map((name) =>
       typeof name === 'string' && NAME.test(name)
         ? name
@@ -59,6 +59,26 @@ export const HOST_FIELDS = [
   'networks',
   'volumes',
 ]
+
+function volumesOf(
+  value: unknown,
+  { fail, path }: { readonly fail: Fail; readonly path: ReadPath },
+): HostSettings['volumes'] {
+  const where = 'host.volumes'
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return fail(`${where}: want the ids of hosts by folder, such as { "/srv/disks" = ["b"] }`)
+  const folders = listOf(where, Object.entries(value), fail) as [string, unknown][]
+  const hostOf = (id: unknown) =>
+    typeof id === 'string' && HOST_ID.test(id)
+      ? id
+      : fail(`${where}: ${JSON.stringify(id)}, want a host's id`)
+  return Object.fromEntries(
+    folders.map(([folder, hosts]) => [
+      path(where, folder),
+      listOf(`${where}: ${folder}`, hosts, fail).map(hostOf),
+    ]),
+  )
+}
 
 function listOf(where: string, value: unknown, fail: Fail): readonly unknown[] {
   if (Array.isArray(value) && value.length <= MOST_NAMES) return value

@@ -23,7 +23,7 @@ import { ADMIN } from '../../../support/wing/requests.ts'
 const TTL_MS = 2000
 /** Nothing is for other hosts. */
 const NO_VOLUMES = {
-  ...{ address: '127.0.0.1', listen: '127.0.0.1', folders: [] },
+  ...{ address: '127.0.0.1', listen: '127.0.0.1', folders: {} },
   identity: { ca: '', cert: '', key: '' },
 }
 const { LM_FULL_LEASES, LM_STORAGE_LOCKING, LM_UNKNOWN } = LeaseMode

@@ -11,6 +11,7 @@ import {
 import { LeaseMode } from '../../../../src/gen/vm.ts'
 import { UIDS } from '../../../../src/host/instance/machine/uids.ts'
 import { startDaemon } from '../../../../src/host/service/daemon.ts'
+import type { HostSettings } from '../../../../src/host/service/hosts/host-settings.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { hostOf } from '../../../support/wing/moves/host-certificates.ts'
@@ -23,7 +24,7 @@ it('a machine of one host writes to a disk that another one has, while its daemo
   const folder = temporaryFolder()
   const disks = join(folder, 'disks')
   const { request } = lifePlan(disks)
-  const start = (id: string, volumes: readonly string[]) => {
+  const start = (id: string, volumes: HostSettings['volumes']) => {
     const host = { ...hostOf(test.authority, id), controllers: test.endpoints, volumes }
     const configuration = { tenants: [], uids: UIDS, host }
     return startDaemon({
@@ -44,8 +45,8 @@ it('a machine of one host writes to a disk that another one has, while its daemo
       ADMIN,
     )
   }
-  let storage = await start('a', [])
-  const machines = await start('b', [])
+  let storage = await start('a', {})
+  const machines = await start('b', {})
   try {
     await expect.poll(async () => (await machines.instances.move.hosts()).length, { timeout: 10_000 }).toBe(2)
     await expect(ensure()).rejects.toMatchObject({
@@ -53,7 +54,7 @@ it('a machine of one host writes to a disk that another one has, while its daemo
       message: expect.stringContaining('not below a folder of host.volumes in the configuration of host a'),
     })
     await storage.close()
-    storage = await start('a', [disks])
+    storage = await start('a', { [disks]: ['b'] })
     await expect
       .poll(async () => (await ensure().catch((error) => error)).state, { timeout: 20_000 })
       .toBe(State.PAUSED)
@@ -63,7 +64,7 @@ it('a machine of one host writes to a disk that another one has, while its daemo
     const stop = { key: 'web', change: Change.KILL, graceMs: 0 }
     await machines.instances.changeState(stop, ADMIN)
     await machines.instances.remove('web', ADMIN)
-    storage = await start('a', [disks])
+    storage = await start('a', { [disks]: ['b'] })
     await expect.poll(() => readdirSync(join(folder, 'a', 'volumes')), { timeout: 10_000 }).toEqual([])
   } finally {
     await machines.instances.remove('web', ADMIN).catch(() => {})

@@ -52,7 +52,12 @@ function hostOf(
   }
   let runs = BigInt(Date.now())
   const { files: identity } = credentialsOf(test.authority, id)
-  const volumes = { address: '127.0.0.1', listen: '127.0.0.1', identity, folders: [join(folder, 'disks')] }
+  const volumes = {
+    address: '127.0.0.1',
+    listen: '127.0.0.1',
+    identity,
+    folders: { [join(folder, 'disks')]: ['b'] },
+  }
   const leases = { id, controller, volumes, nextRunId: async () => runs++ }
   return openReal(join(folder, id), registry, { leases })
 }

@@ -7,7 +7,7 @@ import { buildAddon, buildHolder } from '../../../../src/build/native.ts'
 import { Vm } from '../../../../src/gen/microvm/controller/v1/controller.ts'
 import type { Holder } from '../../../../src/host/instance/holder/holder.ts'
 import { findHolder, killHolder, startHolder } from '../../../../src/host/instance/holder/start-holder.ts'
-import { type Reach, Volumes } from '../../../../src/host/instance/leases/volumes.ts'
+import { type Reach, Volumes, type VolumesHost } from '../../../../src/host/instance/leases/volumes.ts'
 import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { hypervisor } from '../../../support/wing/controller/vms.ts'
@@ -22,7 +22,7 @@ export class TestVolumes {
   run = 1n
   /** The controller knows it. */
   isThere = true
-  folders: readonly string[]
+  folders: VolumesHost['folders']
   /** Of a writer of this host. */
   uid = 0
   /** Is called when a server has been started. */
@@ -35,7 +35,7 @@ export class TestVolumes {
     this.folder = folder
     this.#holder = holder
     this.path = join(folder, 'disks', 'root')
-    this.folders = [join(folder, 'disks')]
+    this.folders = { [join(folder, 'disks')]: ['b'] }
     mkdirSync(join(folder, 'disks'))
     writeFileSync(this.path, '')
     truncateSync(this.path, 1 << 20)

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmodSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { UIDS } from '../../../../src/host/instance/machine/uids.ts'
@@ -128,13 +128,27 @@ describe('the volumes of a host', () => {
     expect(await own()).toBeUndefined()
     host.host = 'c'
     host.run = 3n
-    host.volumes.close()
-    host.folders = [join(host.folder, 'other')]
+    await expect(host.fence()).rejects.toThrow('the configuration of host a does not name host c for it')
+    host.folders = { [join(host.folder, 'other')]: ['c'] }
     await host.openAgain()
     await expect(host.fence()).rejects.toThrow(
       /not below a folder of host.volumes in the configuration of host a/,
     )
     expect(await own()).toBeUndefined()
+  })
+
+  it('are served on only while they are offered, from where the administrator alone can replace them', async () => {
+    host.host = 'b'
+    const write = writerOf((await host.fence()).reach, 'b')
+    expect(await write()).toBe('wrote 4096')
+    const { folders } = host
+    host.folders = {}
+    await host.openAgain()
+    await expect.poll(write).toBe(`write failed: ${EIO}`)
+    host.folders = folders
+    await host.openAgain()
+    chmodSync(dirname(host.path), 0o777)
+    await expect(host.fence()).rejects.toThrow('others than the administrator can replace it')
   })
 
   /** Returns what writes 4 KiB once, and resolves with what qemu-io says of that. */

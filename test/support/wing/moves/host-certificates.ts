@@ -13,5 +13,5 @@ let ports = 0
 export function hostOf({ ca, folder }: Authority, id: string): HostSettings {
   const listen = { host: '127.0.0.1', port: 30_000 + ((process.pid * 8 + ports++ * 7) % 20_000) }
   const files = { ca, cert: join(folder, `${id}.pem`), key: join(folder, `${id}.key`) }
-  return { id, listen, advertise: listen, controllers: [], networks: [], volumes: [], ...files }
+  return { id, listen, advertise: listen, controllers: [], networks: [], volumes: {}, ...files }
 }
