@@ -83,7 +83,7 @@ export interface MoveCalls {
     how: { readonly signal: AbortSignal; readonly checkOwner: OwnerCheck },
   ): AsyncIterable<MoveResponse>
   /** Lets the machine of another host alone write to a disk that is here. */
-  fenceVolume(request: FenceVolumeRequest, from: string): Promise<FenceVolumeResponse>
+  fenceVolume(request: FenceVolumeRequest, from: string, signal: AbortSignal): Promise<FenceVolumeResponse>
   /** Resolves once no move is under way. */
   settled(): Promise<void>
 }

@@ -54,14 +54,14 @@ export function volumeStep<
 ) {
   return {
     make: async (context: Context, planned: Planned, record: Record): Promise<void> => {
-      const { lease, volumes } = context
+      const { ending, lease, volumes } = context
       const { bridge, words } = planned
       const [key = '', , socket = ''] = words
       if (bridge === undefined || bridge.host === volumes?.id) {
-        await present(volumes).fence(present(lease).us, key, { socket, uid: record.uid })
+        await present(volumes).fence(present(lease).us, key, { socket, uid: record.uid }, ending())
         return
       }
-      const reach = await present(lease).fenceVolume(bridge.host, key)
+      const reach = await present(lease).fenceVolume(bridge.host, key, ending())
       await daemon().make(context, { ...planned, ...bridge.to(reach) }, record)
     },
     undo: async (context: Context, words: readonly string[]): Promise<void> => {

@@ -89,9 +89,13 @@ export class MachineLease {
   }
 
   /** Asks the host that has the disk to let this machine alone write to it. */
-  async fenceVolume(host: string, key: string): Promise<Reach> {
+  async fenceVolume(host: string, key: string, signal: AbortSignal): Promise<Reach> {
     const request = FenceVolumeRequest.fromPartial({ us: this.us, key })
-    return await this.#parts.controller.fenceVolume(host, request, this.#over.signal)
+    return await this.#parts.controller.fenceVolume(
+      host,
+      request,
+      AbortSignal.any([this.#over.signal, signal]),
+    )
   }
 
   /** Waits for a grant, and sets the end of the machine by it. Rejects with UNAVAILABLE when none comes. */

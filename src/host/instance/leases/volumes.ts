@@ -4,7 +4,7 @@ import { chown, lstat, mkdir, open, readdir, realpath, rm } from 'node:fs/promis
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { neverAborted } from '../../../base/abort.ts'
+import { abortable, neverAborted } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import { isWithin } from '../../../base/paths.ts'
@@ -114,18 +114,19 @@ export class Volumes {
 
   /**
    * Ends the writers of earlier epochs, whose requests fail from then on, and lets `us` alone write. Rejects with FAILED_PRECONDITION
-   * unless `us` runs the VM, says the controller, and this host has the volume.
+   * unless `us` runs the VM, says the controller, and this host has the volume; `signal` ends the waits before that is known.
    */
-  async fence(us: HypervisorID, key: string, writer: Writer): Promise<Reach> {
+  async fence(us: HypervisorID, key: string, writer: Writer, signal: AbortSignal): Promise<Reach> {
     const row = rowOf(us, key)
-    return await this.#change(row, async () => {
-      const record = await this.#recordOf(us, key, writer)
+    const fence = async () => {
+      const record = await abortable(this.#recordOf(us, key, writer), signal)
       this.#served.set(row, record)
       await this.#commit(row, record)
       await this.#end(row)
       await this.#start(row, record)
       return { address: this.#host.address, port: record.port, name: nameOfExport(record) }
-    })
+    }
+    return await this.#change(row, fence, signal)
   }
 
   /** Ends the server that a writer of this host has at the socket, if there is one. */
@@ -146,12 +147,12 @@ export class Volumes {
     for (const holder of this.#holders.values()) holder.disconnect()
   }
 
-  async #change<T>(row: string, change: () => Promise<T>): Promise<T> {
+  async #change<T>(row: string, change: () => Promise<T>, signal = neverAborted): Promise<T> {
     const own = this.#queues.get(row) ?? { queue: new SerialQueue(), changes: 0 }
     this.#queues.set(row, own)
     own.changes += 1
     try {
-      return await own.queue.run(change, neverAborted)
+      return await own.queue.run(change, signal)
     } finally {
       own.changes -= 1
       if (own.changes === 0) this.#queues.delete(row)

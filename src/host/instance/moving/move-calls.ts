@@ -81,7 +81,7 @@ export function moveCalls(host: MovingHost): MoveCalls {
       await giveUp(instance)
     },
     startMigration: (request, from) => moves().start(awaiting(host, request.us?.vmName ?? ''), request, from),
-    fenceVolume: (request, from) => fenceVolume(host, request, from),
+    fenceVolume: (request, from, signal) => fenceVolume(host, request, from, signal),
     settled: async () => await host.moves?.hosts?.settled(),
     handover: async function* (requests, from, how) {
       const arrival = await moves().begin(requests, from)
@@ -110,10 +110,11 @@ async function fenceVolume(
   { volumes }: MovingHost,
   { us, key }: FenceVolumeRequest,
   from: string,
+  signal: AbortSignal,
 ): Promise<FenceVolumeResponse> {
   if (us === undefined || !us.podName.startsWith(`${from}/`))
     throw new AgentError('PERMISSION_DENIED', `us.pod_name: not of host ${from}`)
-  if (volumes !== undefined) return await volumes.fence(us, key, { peer: from })
+  if (volumes !== undefined) return await volumes.fence(us, key, { peer: from }, signal)
   throw new AgentError('FAILED_PRECONDITION', 'no disks for other hosts are here, want controllers in [host]')
 }
 

@@ -60,7 +60,10 @@ export function handoverMethods(
           checkOwner: (owner, specification) => checkOwner(tenants, owner, specification),
         }),
     },
-    fenceVolume: { ...BY_HOSTS, handle: async (request, call) => move.fenceVolume(request, hostOf(call)) },
+    fenceVolume: {
+      ...BY_HOSTS,
+      handle: async (request, call) => move.fenceVolume(request, hostOf(call), call.signal),
+    },
   }
 }
 

@@ -70,8 +70,8 @@ it('a machine whose host is cut off has ended before another host gets it, with 
   const folder = temporaryFolder()
   const path = join(folder, 'disks', 'root')
   const { request } = lifePlan(join(folder, 'disks'))
-  const fenceVolume: LeaseController['fenceVolume'] = async (_, wanted) =>
-    await first.move.fenceVolume(wanted, 'b')
+  const fenceVolume: LeaseController['fenceVolume'] = async (_, wanted, signal) =>
+    await first.move.fenceVolume(wanted, 'b', signal)
   const registry = memoryRegistry()
   let first = await hostOf('a', folder, { reached, registry, fenceVolume })
   const other = await hostOf('b', folder, { fenceVolume })

@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { neverAborted } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
 import { buildAddon, buildHolder } from '../../../../src/build/native.ts'
@@ -71,6 +72,7 @@ export class TestVolumes {
       us,
       'root',
       host === 'a' ? { socket, uid: this.uid } : { peer: host },
+      neverAborted,
     )
     const { address, name, port } = reach
     const server =
