@@ -51,8 +51,8 @@ interface Given {
 }
 
 /**
- * Which words of the step have how far the move is, once this host may have become authoritative and once it has, and the end of the
- * handover; then keys of the disks that were copied follow.
+ * Which words of the step tell how far the move is (once this host may have become authoritative, and once it has), and the end of
+ * the handover. The keys of the disks that were copied follow.
  */
 const [PHASE, END] = [2, 3]
 const OWN = 'own'
