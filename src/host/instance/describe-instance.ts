@@ -163,7 +163,9 @@ async function factsOf(instance: MachineInstance, { qmp, holder }: Machine): Pro
 function backendStatus(instance: MachineInstance, key: string, facts: Facts): BackendStatus {
   const { document, specification } = instance.record
   const backend = specification?.backends[key]
-  const daemon = instance.recorded.steps.find(({ step, words }) => step === 'daemon' && words[0] === key)
+  const daemon = instance.recorded.steps.find(
+    ({ step, words }) => ['daemon', 'volume'].includes(step) && words[0] === key,
+  )
   const process = facts.children.findLast(({ name }) => name === daemon?.words[1])
   const isDead = process?.exit !== undefined
   const health = isDead ? Health.DEAD : Health.READY

@@ -24,7 +24,9 @@ export function watchDaemons(instance: MachineInstance, machine: Machine): void 
     await recorded.commit({ kind: 'backend', text: `the daemon of backend ${key} was started again` })
   }
   const stopListening = machine.holder.onExit(({ name }) => {
-    const step = recorded.steps.find((each) => each.step === 'daemon' && each.words[1] === name)
+    const step = recorded.steps.find(
+      ({ step, words }) => ['daemon', 'volume'].includes(step) && words[1] === name,
+    )
     if (step === undefined || context.machine !== machine) return
     const handled = instance.change(() => onEnd(step), neverAborted)
     handled.catch((error) => context.log.warn('daemon not started again', { name, error: messageOf(error) }))

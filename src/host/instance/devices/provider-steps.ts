@@ -48,18 +48,18 @@ export function providerSteps(
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
   return recorded.steps.filter(
     ({ step, words: [key = ''] }) =>
-      ['daemon', 'fence', 'filter', 'tap', 'throttle'].includes(step) && wanted.includes(key),
+      ['daemon', 'fence', 'filter', 'tap', 'throttle', 'volume'].includes(step) && wanted.includes(key),
   )
 }
 
-/** The recorded steps of a backend that another provision of it does not take over. */
+/** The recorded steps of a backend that another provision of it does not take over. A volume stays for as long as its disk. */
 export function otherSteps(
   instance: MachineInstance,
   key: string,
   { daemons, filters, taps }: Providers,
 ): readonly StepRecord[] {
   const kinds: readonly string[] = [...daemons, ...filters, ...taps].map(({ step }) => step)
-  return providerSteps(instance, [key]).filter(({ step }) => !kinds.includes(step))
+  return providerSteps(instance, [key]).filter(({ step }) => step !== 'volume' && !kinds.includes(step))
 }
 
 export function toRecord(
