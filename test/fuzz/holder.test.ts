@@ -55,9 +55,14 @@ async function start(): Promise<void> {
   files = openFiles()
 }
 
+/** A changed line may close the console of the child, which ends then. */
+async function hasConsole(): Promise<boolean> {
+  return (await holder.rings()).some(({ number }) => number === 0)
+}
+
 async function stop(): Promise<void> {
   for (const { number } of await holder.rings()) if (number !== 0) await holder.closeRing(number)
-  await vi.waitFor(() => expect(openFiles()).toBe(files), WAIT)
+  if (await hasConsole()) await vi.waitFor(() => expect(openFiles()).toBe(files), WAIT)
   await holder.end()
   const reports = readdirSync(folder).filter((name) => name.startsWith('report'))
   expect(reports.map((name) => readFileSync(join(folder, name), 'utf8'))).toEqual([])
@@ -92,7 +97,11 @@ describe('the holder', () => {
       }
       for (let count = 0; count < turns; count++) await turn()
       client.destroy()
-      expect((await holder.children())[0]).toMatchObject({ name: CHILD, exit: undefined })
+      const [child] = await holder.children()
+      expect(child?.name).toBe(CHILD)
+      if (await hasConsole()) return expect(child?.exit).toBeUndefined()
+      await stop()
+      await start()
     },
   })
 })

@@ -99,7 +99,10 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
     timed.stdin.end('3\n')
     const uuid = String((await on(ended.stdout, 'data').next()).value)
     for (const signal of ['SIGTERM', 'SIGINT'] as const) ended.kill(signal)
-    expect(await ended.result).toMatchObject({ stderr: '', status: 143 })
+    const { stderr, status } = await ended.result
+    expect(stderr).toBe('')
+    // Of two signals that wait, the kernel may deliver either first.
+    expect([130, 143]).toContain(status)
     const warm = await timed.result
     expect(warm.status).toBe(3)
     expect(new Set([made.stdout, warm.stdout, uuid]).size).toBe(3)
