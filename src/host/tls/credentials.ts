@@ -2,9 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { readFile, stat } from 'node:fs/promises'
 import { createSecureContext, type PeerCertificate } from 'node:tls'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-
-/** Of a host, as certificates and controllers have it. */
-export const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
+import { HOST_ID } from '../spec/limits.ts'
 
 /** The common name of a controller's certificate; no host may be called so. */
 export const CONTROLLER = 'controller'

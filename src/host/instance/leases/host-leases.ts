@@ -6,13 +6,13 @@ import {
   type Lease,
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { HypervisorID } from '../../../gen/vm.ts'
+import type { HypervisorID } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { WantedInstance } from '../documents/wanted-instance.ts'
 import type { PacketFilters } from '../filters/nft.ts'
 import type { MachineInstance } from '../instance.ts'
 import type { Machine } from '../machine/machine.ts'
-import { instanceIdOf, namespaceOf, type OnlyVm } from '../moving/only-vm.ts'
+import { hypervisorOf, instanceIdOf, type OnlyVm } from '../moving/only-vm.ts'
 import { isOnItsWay } from '../moving/undecided.ts'
 import type { Change, Registry } from '../registry/registry.ts'
 import { checkedLease, isFull } from './check-lease.ts'
@@ -179,19 +179,6 @@ async function takeIn(instance: MachineInstance, lease: MachineLease, { log }: L
     // The holder ends the machine with its lease.
     log.error('lease not kept', { instance: instance.key, error: messageOf(error) })
   }
-}
-
-/** Names the present run of an instance on this host. */
-function hypervisorOf(
-  { instanceId, properties, runId }: Readonly<InstanceRecord>,
-  { id, only }: Pick<LeaseHost, 'id' | 'only'>,
-): HypervisorID {
-  return HypervisorID.fromPartial({
-    vmName: properties?.key ?? '',
-    namespace: namespaceOf(properties?.tenant, only),
-    podName: `${id}/${instanceId}`,
-    runId,
-  })
 }
 
 /** The files that QEMU would write to, which their hosts serve to the machine of LM_FULL_LEASES. */

@@ -182,7 +182,7 @@ export class Volumes {
     return { ...record, peer, port: await freePort(this.#host.listen) }
   }
 
-  /** The path is followed again at each start of a server, so that nobody else may make it lead elsewhere. */
+  /** Throws when the path leads elsewhere than when it was offered. */
   async #checkOffered({ path, peer }: Pick<VolumeRecord, 'path' | 'peer'>): Promise<void> {
     const { folders, id } = this.#host
     const refused = (text: string) => new AgentError('FAILED_PRECONDITION', `${path}: ${text}`)

@@ -20,6 +20,7 @@ import { checkedLease } from '../leases/check-lease.ts'
 import type { Volumes } from '../leases/volumes.ts'
 import type { HostMoves, Moves } from '../moves.ts'
 import { AnswerQueue } from './answer-queue.ts'
+import { isOf } from './only-vm.ts'
 
 interface MovingHost {
   readonly moves: Moves | undefined
@@ -112,7 +113,7 @@ async function fenceVolume(
   from: string,
   signal: AbortSignal,
 ): Promise<FenceVolumeResponse> {
-  if (us === undefined || !us.podName.startsWith(`${from}/`))
+  if (us === undefined || !isOf(from, us))
     throw new AgentError('PERMISSION_DENIED', `us.pod_name: not of host ${from}`)
   if (volumes !== undefined) return await volumes.fence(us, key, { peer: from }, signal)
   throw new AgentError('FAILED_PRECONDITION', 'no disks for other hosts are here, want controllers in [host]')

@@ -1,6 +1,7 @@
 import type { HypervisorID } from '../../../gen/vm.ts'
+import { isOf } from '../../instance/moving/only-vm.ts'
 import type { KeptPort } from '../bulk/sockets.ts'
-import { isOf, isSame, refused } from './move-host.ts'
+import { isSame, refused } from './move-host.ts'
 
 /** A source that has agreed on a way, and until when it may begin the handover. */
 export interface Agreement {

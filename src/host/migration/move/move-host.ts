@@ -12,8 +12,7 @@ import type {
   HypervisorID,
   MigrationSwitchoverRequest,
 } from '../../../gen/vm.ts'
-import type { MachineInstance } from '../../instance/instance.ts'
-import { namespaceOf, type OnlyVm } from '../../instance/moving/only-vm.ts'
+import type { OnlyVm } from '../../instance/moving/only-vm.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
 
@@ -95,25 +94,6 @@ export function reachedAt({ endpoint }: Pick<MoveHost, 'endpoint'>, port: number
 /** Of a file that QEMU reads at its start. */
 export function contentField(backend: string): string {
   return pathOf('backends', backend, 'content', 'path')
-}
-
-/** Names the present run of an instance on this host. */
-export function hypervisorOf(
-  { record }: Pick<MachineInstance, 'record'>,
-  host: Pick<MoveHost, 'id' | 'only'>,
-): HypervisorID {
-  const { instanceId, properties, runId } = record
-  return {
-    vmName: properties?.key ?? '',
-    namespace: namespaceOf(properties?.tenant, host.only),
-    podName: `${host.id}/${instanceId}`,
-    runId,
-  }
-}
-
-/** Whether a hypervisor is of the host. */
-export function isOf(host: string, { podName }: Pick<HypervisorID, 'podName'>): boolean {
-  return podName.startsWith(`${host}/`) && podName.length > host.length + 1
 }
 
 export function isSame(one: HypervisorID | undefined, other: HypervisorID): boolean {

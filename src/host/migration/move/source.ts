@@ -11,7 +11,7 @@ import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { Migrating } from '../../instance/moves.ts'
 import { movedRows } from '../../instance/moving/moved-away.ts'
-import { instanceIdOf } from '../../instance/moving/only-vm.ts'
+import { hypervisorOf, instanceIdOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
 import { writeRecordFile } from '../../instance/record/instance-record.ts'
 import { Moving } from '../../instance/streams.ts'
@@ -26,7 +26,7 @@ import { attachAgain, SAVING, type Step, save, stepOf, undoSaving } from '../sav
 import { becomeAuthoritative } from './authority.ts'
 import { checkMove } from './check-move.ts'
 import { setAside } from './disks-along.ts'
-import { hypervisorOf, type MoveHost, refused } from './move-host.ts'
+import { type MoveHost, refused } from './move-host.ts'
 import { type Outbound, OutboundMove, type Speed } from './outbound.ts'
 import { unmarkDisks } from './shared-disks.ts'
 
@@ -237,7 +237,7 @@ async function takeBack(
   const add = step === undefined ? [] : [withWords(step, ...words)]
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
   const signal = AbortSignal.any([instance.ending, host.closing, given])
-  const asked = { us: hypervisorOf(instance, host), them: us, host, log: context.log, signal }
+  const asked = { us: hypervisorOf(instance.record, host), them: us, host, log: context.log, signal }
   return await becomeAuthoritative({ ...asked, givesUp: false })
 }
 
@@ -258,7 +258,7 @@ export async function identify(instance: MachineInstance, host: MoveHost): Promi
     const set = { instanceId: instanceIdOf(instance.record, host.only), runId: await host.nextRunId() }
     await instance.recorded.commit({ set, kind: 'state', text: 'the instance has a name for controllers' })
   }
-  return hypervisorOf(instance, host)
+  return hypervisorOf(instance.record, host)
 }
 
 function presentStep({ recorded }: Pick<MachineInstance, 'recorded'>): StepRecord | undefined {
@@ -287,7 +287,7 @@ export async function settleMove(
   if (phase === HANDED) {
     if (host === undefined)
       throw refused('the machine was handed over, and this daemon is no host: want [host]')
-    const us = hypervisorOf(instance, host)
+    const us = hypervisorOf(instance.record, host)
     const them = before === '' ? us : { ...us, runId: BigInt(before) }
     if (!(await takeBack(instance, { host, us: them }, given))) {
       await end(instance)
@@ -295,7 +295,7 @@ export async function settleMove(
     }
   }
   if (host !== undefined)
-    await unmarkDisks(specificationOf(instance), hypervisorOf(instance, host)).catch((error) =>
+    await unmarkDisks(specificationOf(instance), hypervisorOf(instance.record, host)).catch((error) =>
       context.log.warn('marks of disks not removed', { error: messageOf(error) }),
     )
   const set = context.machine === undefined ? {} : await undoSaving(instance, step, [BULK])

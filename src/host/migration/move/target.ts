@@ -14,6 +14,7 @@ import type { OwnerCheck } from '../../instance/instances.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
+import { hypervisorOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import { type Incoming, openIncoming } from '../bulk/incoming.ts'
@@ -29,7 +30,7 @@ import { checkArrived, checkPlan, checkPlanFiles, recordOf, SOURCE, stillThere }
 import { disksAlong } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing, type Rest } from './frames.ts'
 import { letRun, letRunAgain } from './let-run.ts'
-import { hypervisorOf, type MoveHost, reachedAt, refused } from './move-host.ts'
+import { type MoveHost, reachedAt, refused } from './move-host.ts'
 import { checkShared } from './shared-disks.ts'
 
 export interface ArrivalParts {
@@ -117,7 +118,7 @@ async function leave(instance: MachineInstance, host: MoveHost, reason: string):
   const phase = step?.words[PHASE]
   const isOwn =
     phase === HANDED
-      ? await isAuthoritative({ us: hypervisorOf(instance, host), host }).catch(() => undefined)
+      ? await isAuthoritative({ us: hypervisorOf(instance.record, host), host }).catch(() => undefined)
       : phase === OWN
   // A later start of the instance asks again.
   if (isOwn === undefined) return
@@ -217,7 +218,7 @@ class IncomingMachine {
       ...{ kind: 'state', text: 'the machine is here, and the controller is asked' },
     })
     await atStep('arrival', 'switchover')
-    const us = hypervisorOf(instance, host)
+    const us = hypervisorOf(instance.record, host)
     const signal = AbortSignal.any([instance.ending, host.closing])
     const volumes = () => volumesOf(instance, copied, host)
     const question = { us, them, volumes, givesUp: true, host, log: context.log, signal }
@@ -349,7 +350,7 @@ async function isOwnNow(
     throw refused('a machine is on its way here, and this daemon is no host: want [host]')
   const [, source = ''] = words
   const them = HypervisorID.decode(Buffer.from(source, 'base64'))
-  const us = hypervisorOf(instance, host)
+  const us = hypervisorOf(instance.record, host)
   const signal = AbortSignal.any([instance.ending, host.closing, given])
   const question = { us, host, log: instance.context.log, signal }
   // The source has the memory, unless this host has become authoritative while it had it, too.
@@ -367,7 +368,7 @@ export async function volumesOf(
   const files = instance.record.target?.replaceComponents ?? {}
   const copied = keys.map((key) => ({ key, host: host.id, path: files[key]?.file?.path ?? '', epoch: 0n }))
   if (copied.length === 0) return []
-  const { namespace, vmName: name } = hypervisorOf(instance, host)
+  const { namespace, vmName: name } = hypervisorOf(instance.record, host)
   const known = await knownVolumes(host.controller, { namespace, name })
   return [...known.filter(({ key }) => !keys.includes(key)), ...copied]
 }

@@ -1,4 +1,5 @@
-import { CONTROLLER, type CredentialFiles, HOST_ID } from '../../tls/credentials.ts'
+import { HOST_ID } from '../../spec/limits.ts'
+import { CONTROLLER, type CredentialFiles } from '../../tls/credentials.ts'
 import { type Endpoint, parseEndpoint } from '../../tls/endpoint.ts'
 
 /** What the configuration says of this host among others. */
