@@ -1,8 +1,7 @@
 import { isAbsolute, normalize } from 'node:path'
 import { type Host, type Needs, Vm, type VmSettings } from '../../gen/microvm/controller/v1/controller.ts'
 import { LeaseMode, type MigrationSwitchoverRequest_VolumePlace as VolumePlace } from '../../gen/vm.ts'
-import { HOST_ID } from '../spec/limits.ts'
-import { CONTROLLER } from '../tls/credentials.ts'
+import { CONTROLLER, HOST_ID } from '../tls/credentials.ts'
 import { parseEndpoint } from '../tls/endpoint.ts'
 import { invalid, quoted } from './hypervisor-id.ts'
 

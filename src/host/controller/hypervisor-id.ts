@@ -1,6 +1,6 @@
 import { AgentError } from '../../base/errors.ts'
 import type { HypervisorID } from '../../gen/vm.ts'
-import { HOST_ID } from '../spec/limits.ts'
+import { HOST_ID } from '../tls/credentials.ts'
 
 /** Of the VMs of the administrator. */
 export const DEFAULT_NAMESPACE = 'default'

@@ -2,7 +2,7 @@ import { ADDRESS_BITS, familyOf, type IpFamily, parseIp } from '../../base/ip-ad
 import { checkNumber } from './check-board.ts'
 import { checkPath } from './check-path.ts'
 import { BACKEND_FIELDS, jsonName, pathOf, refuse, shown } from './component-path.ts'
-import { HOST_ID, MAX_SOCKET_PATH_BYTES } from './limits.ts'
+import { MAX_SOCKET_PATH_BYTES } from './limits.ts'
 import type { Backend, FileBackend, UserNetworkBackend, UserSubnet } from './spec.ts'
 
 /** Throws INVALID_ARGUMENT that names the field for which this host cannot have the backend. */
@@ -38,6 +38,9 @@ export function checkBackend(key: string, backend: Backend): void {
       backend satisfies never
   }
 }
+
+/** As src/host/tls has it, which may not be imported here. */
+const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
 
 function checkHost(at: string, { access, host }: FileBackend): void {
   if (host === undefined) return

@@ -42,6 +42,3 @@ export const MAX_FIRMWARE_NAME_BYTES = 55
 
 /** The places for virtio devices of machine `microvm` in QEMU 7.2. */
 export const MAX_MMIO_DEVICES = 24
-
-/** Of a host, as certificates and controllers have it. */
-export const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/

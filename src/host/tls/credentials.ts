@@ -2,7 +2,9 @@ import { X509Certificate } from 'node:crypto'
 import { readFile, stat } from 'node:fs/promises'
 import { createSecureContext, type PeerCertificate } from 'node:tls'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
-import { HOST_ID } from '../spec/limits.ts'
+
+/** Of a host, as certificates and controllers have it. */
+export const HOST_ID = /^[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?$/
 
 /** The common name of a controller's certificate; no host may be called so. */
 export const CONTROLLER = 'controller'

@@ -7,7 +7,7 @@ import {
   EnsureMigrationTargetResponse,
   type HypervisorID,
 } from '../../../gen/vm.ts'
-import { HOST_ID } from '../../spec/limits.ts'
+import { HOST_ID } from '../../tls/credentials.ts'
 import type { Hosts } from '../hosts.ts'
 import { checkedHypervisor, hostOf, invalid, isSameHypervisor, quoted } from '../hypervisor-id.ts'
 import type { VmRecords } from '../store/vm-records.ts'

@@ -1,5 +1,4 @@
-import { HOST_ID } from '../../spec/limits.ts'
-import { CONTROLLER, type CredentialFiles } from '../../tls/credentials.ts'
+import { CONTROLLER, type CredentialFiles, HOST_ID } from '../../tls/credentials.ts'
 import { type Endpoint, parseEndpoint } from '../../tls/endpoint.ts'
 
 /** What the configuration says of this host among others. */
