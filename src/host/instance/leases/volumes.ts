@@ -251,6 +251,12 @@ export class Volumes {
     const ended = Promise.withResolvers<void>()
     holder.onExit(() => ended.resolve())
     void holder.ended.then(ended.resolve)
+    // It may have ended before its end was listened for.
+    const look = holder.children().then((children) => {
+      if (children.every(({ exit }) => exit !== undefined)) ended.resolve()
+    })
+    // A holder that does not answer ends.
+    look.catch(() => {})
     void ended.promise.then(() => {
       if (!this.#isServed(row, record)) return
       log.warn('server of a volume has ended', { volume: record.path })

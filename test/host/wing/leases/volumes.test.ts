@@ -10,6 +10,8 @@ import { endChild } from '../../../support/processes.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { TestVolumes } from './test-volumes.ts'
 
+/** A server has started again within this time, on a busy machine too. */
+const RECONNECT_S = 6
 const EIO = 'Input/output error'
 const SIZE = 1 << 20
 
@@ -36,7 +38,7 @@ describe('the volumes of a host', () => {
       '-mon',
       'chardev=q,mode=control',
     ]
-    const disk = { ...client, 'node-name': 'disk', 'reconnect-delay': 3 }
+    const disk = { ...client, 'node-name': 'disk', 'reconnect-delay': RECONNECT_S }
     const source = { driver: 'null-co', 'node-name': 'source', size: SIZE, 'read-zeroes': true }
     const argv = [
       ...['-M', 'none', '-nodefaults', '-display', 'none', ...control],
