@@ -12,6 +12,7 @@ export interface HostLinks {
   /**
    * Makes the interface a port of `bridge`, or of none when that is empty, and sets it up. Without a bridge it gets the
    * host's ends of `links`, and the guest's ends a route and a neighbour entry; with one, these are addresses of the bridge.
+   * A bridge keeps its own hardware address: it takes the lowest of its ports', and the interface has a high one.
    */
   connect(name: string, place: TapPlace): Promise<void>
 }
@@ -36,9 +37,9 @@ export function hostLinks(): HostLinks {
       const ip = (...words: readonly string[]) => promisify(execFile)('ip', words, { timeout: IP_MS })
       const own = bridge === '' ? links : []
       const master = bridge === '' ? ['nomaster'] : ['master', bridge]
-      const address = own.length === 0 || mac === '' ? [] : ['address', hostMac(mac)]
       try {
-        await ip('link', 'set', 'dev', name, ...master, ...address, 'up')
+        const address = hostMac(mac === '' ? addressOf(name) : mac)
+        await ip('link', 'set', 'dev', name, 'address', address, ...master, 'up')
         // The kernel adds the route to an IPv6 peer only with an address that comes after the link is up.
         for (const { ip: guest, peerIp } of own) {
           const noCheck = guest.includes(':') ? ['nodad'] : []
@@ -59,6 +60,10 @@ export function hostLinks(): HostLinks {
 function hostMac(mac: string): string {
   // Locally administered, as any of QEMU's is with another first byte.
   return `${/^fe/i.test(mac) ? 'fa' : 'fe'}${mac.slice(2)}`
+}
+
+function addressOf(name: string): string {
+  return readFileSync(`/sys/class/net/${name}/address`, 'utf8').trim()
 }
 
 /** None where the kernel lacks the family. */

@@ -55,6 +55,8 @@ describe('the network of a machine that moves', { timeout: TIMEOUT_MS }, () => {
       devices: { card: { backend: 'tap', slot: 5, nic: { mac: MAC } } },
       backends: { tap: { tap: { interfaceName: 'tap-web', bridge: 'br0' } } },
     })
+    // A bridge would take a lower one for its own, and be lost to its neighbours.
+    expect(a.run('ip', 'link', 'show', 'dev', 'tap-web')).toContain(`link/ether ${HOST_MAC} `)
     const placeOf = (namespace: typeof a) =>
       namespace.run('bridge', 'fdb', 'show', 'br', 'br0').match(new RegExp(`^${MAC} dev (\\S+) `, 'm'))?.[1]
     // As if its guest had sent something there.
