@@ -24,6 +24,12 @@ interface TapPlace {
   readonly mac: string
 }
 
+/**
+ * Of the host's end of each link without a bridge. A guest remembers it, and finds it again on the host that it has moved to and as a
+ * clone, whose own address is another.
+ */
+const HOST_MAC = 'fe:ff:ff:ff:ff:ff'
+
 /** For one call of ip(8). */
 const IP_MS = 10_000
 
@@ -38,7 +44,7 @@ export function hostLinks(): HostLinks {
       const own = bridge === '' ? links : []
       const master = bridge === '' ? ['nomaster'] : ['master', bridge]
       try {
-        const address = hostMac(mac === '' ? addressOf(name) : mac)
+        const address = bridge === '' ? HOST_MAC : portMac(mac === '' ? addressOf(name) : mac)
         await ip('link', 'set', 'dev', name, 'address', address, ...master, 'up')
         // The kernel adds the route to an IPv6 peer only with an address that comes after the link is up.
         for (const { ip: guest, peerIp } of own) {
@@ -56,8 +62,8 @@ export function hostLinks(): HostLinks {
   }
 }
 
-/** Of the host's end, from the guest's: the guest finds the same one on each host that its machine moves to. */
-function hostMac(mac: string): string {
+/** Of a bridge's port, from that of the guest's card, whose own it must not be. */
+function portMac(mac: string): string {
   // Locally administered, as any of QEMU's is with another first byte.
   return `${/^fe/i.test(mac) ? 'fa' : 'fe'}${mac.slice(2)}`
 }
