@@ -16,7 +16,7 @@ import { checkSteps } from './machine/check-files.ts'
 import { EventQueue } from './machine/event-queue.ts'
 import type { Gone, Machine } from './machine/machine.ts'
 import type { Plan } from './machine/plan.ts'
-import { type StartOptions, withSaved } from './machine/saved-start.ts'
+import { type StartOptions, tapsBefore, withSaved } from './machine/saved-start.ts'
 import { isKept, makeSteps, type PlannedStep, type StepContext, undoSteps } from './machine/steps.ts'
 import { refuseUndecided, settleUndecided } from './moving/undecided.ts'
 import { hasHolder, streamRows, withoutLost, writeRecordFile } from './record/instance-record.ts'
@@ -210,7 +210,7 @@ export class MachineInstance {
           ? await this.planned(prepared)
           : withSaved(await this.planned(prepared, 'incoming'), saved)
       await checkSteps(context, all)
-      const planned = saved?.keepsTapsDown ? all.filter(({ step }) => step !== 'tap') : all
+      const planned = saved === undefined ? all : tapsBefore(all, saved)
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
       const own = planned.map(({ step, words }) => recorded.step(step, words))

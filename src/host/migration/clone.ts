@@ -58,6 +58,7 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
       words: ['', folder, manifest.id],
       // An agent that is reached over the tap alone is told over it.
       keepsTapsDown: manifest.hasAgent && (manifest.unplugged !== '' || ownAddress(instance) !== undefined),
+      macsBefore: new Map([...macs].map(([before, own]) => [own, before])),
       bring: async () => {
         const { context } = instance
         await atStep('import', 'files')

@@ -12,6 +12,8 @@ export interface SavedStart {
   readonly rows: readonly Change[]
   /** Its taps are set up later: once its guest is repaired, or this host is to run it. */
   readonly keepsTapsDown?: boolean
+  /** The hardware addresses of cards that its guest has until it is repaired, by those that they have then. */
+  readonly macsBefore?: ReadonlyMap<string, string>
   /** Brings the files of the saved machine into the folder of the instance. */
   readonly bring: () => Promise<void>
   /** Gives the machine, which waits for it, the saved state. */
@@ -22,6 +24,18 @@ export interface StartOptions {
   readonly isNew: boolean
   readonly desired: State
   readonly saved?: SavedStart
+}
+
+/** The steps of its taps, for the guest as it is. */
+export function tapsBefore(
+  planned: readonly PlannedStep[],
+  { keepsTapsDown, macsBefore }: SavedStart,
+): readonly PlannedStep[] {
+  if (keepsTapsDown) return planned.filter(({ step }) => step !== 'tap')
+  return planned.map((each) => {
+    const mac = each.step === 'tap' ? macsBefore?.get(each.mac ?? '') : undefined
+    return mac === undefined ? each : { ...each, mac }
+  })
 }
 
 /** Files are brought into the folder before anything else is made. */
