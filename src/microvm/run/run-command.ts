@@ -239,6 +239,8 @@ async function containerThenPowerOff(guest: Guest, run: GuestRun): Promise<numbe
     signal,
   })
   if (isOutOfMemory) host.reporter.progress(containerOutOfMemoryText(parts.memoryMib))
+  // Of a clone nothing is kept, which its guest would have to write.
+  if (options.warm) return status
   try {
     await agent.destroySandbox({}, { timeoutMs: POWER_OFF_GRACE_MS, signal })
     // The agent waits for its clients before it stops.
