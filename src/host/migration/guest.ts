@@ -4,6 +4,7 @@ import { IntrospectionDefinition } from '../../gen/microvm/agent/v1/introspectio
 import { Identity, type ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { Interface } from '../../gen/types.ts'
 import { clientFor } from '../../rpc/client.ts'
+import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
 import { STEP_MS, withAgent } from '../instance/ask-agent.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import { closedPorts, listenAgain, listStreams } from '../instance/streams.ts'
@@ -88,8 +89,8 @@ function checkTotals(
  * Who a guest is to be, with the hardware addresses that its cards get: `macs` are pairs of an old and a new one. The names of the
  * cards are in the guest alone.
  */
-export async function ownIdentity(
-  instance: MachineInstance,
+async function ownIdentity(
+  connection: Pick<TtrpcClient, 'call'>,
   identity: Identity | undefined,
   macs: readonly string[],
 ): Promise<Identity | undefined> {
@@ -97,11 +98,8 @@ export async function ownIdentity(
   const pairs = new Map(
     macs.flatMap((mac, at) => (at % 2 === 0 ? [[mac, macs[at + 1] ?? mac] as const] : [])),
   )
-  const { interfaces } = await withAgent(
-    instance,
-    (_, connection) => clientFor(IntrospectionDefinition, connection).getNetwork({}, { timeoutMs: STEP_MS }),
-    READY_MS,
-  )
+  const calls = clientFor(IntrospectionDefinition, connection)
+  const { interfaces } = await calls.getNetwork({}, { timeoutMs: STEP_MS })
   const wished = identity?.interfaces ?? []
   const cards = interfaces.flatMap(({ hardwareAddress, name }) => {
     const own = pairs.get(hardwareAddress.toLowerCase())
@@ -119,19 +117,30 @@ const READY_MS = 120_000
 const LOOK_AT_REPAIR_MS = 30_000
 
 /**
- * Tells the guest that it was restored, and waits until it is ready. Throws FAILED_PRECONDITION or DEADLINE_EXCEEDED with the step in
- * which the guest stands; it runs all the same.
+ * Tells the guest that it was restored, and waits until it is ready. Its cards get other hardware addresses by `macs`, as
+ * {@link ownIdentity} has it. Throws FAILED_PRECONDITION or DEADLINE_EXCEEDED with the step in which the guest stands; it runs all
+ * the same.
  */
-export async function repair(instance: MachineInstance, request: ResumedRequest): Promise<void> {
+export async function repair(
+  instance: MachineInstance,
+  request: ResumedRequest,
+  macs: readonly string[],
+): Promise<void> {
   const late = AbortSignal.timeout(READY_MS)
   let number: bigint | undefined
+  let whole: ResumedRequest | undefined
   let stands = 'agent'
   while (!late.aborted) {
     try {
       const seen = await withAgent(
         instance,
-        async (agent) => {
-          number = (await agent.resumed(request, { timeoutMs: STEP_MS })).number
+        async (agent, connection) => {
+          whole ??= {
+            ...request,
+            identity: await ownIdentity(connection, request.identity, macs),
+            timeNs: BigInt(Date.now()) * 1_000_000n,
+          }
+          number = (await agent.resumed(whole, { timeoutMs: STEP_MS })).number
           instance.recorded.timeline?.answered()
           const told = await agent.getResume(
             { number, timeoutMs: LOOK_AT_REPAIR_MS },

@@ -19,7 +19,7 @@ import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { withOperation } from '../instance/record/timeline.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
-import { ownIdentity, repair } from './guest.ts'
+import { repair } from './guest.ts'
 import { loadDevices } from './machine-state.ts'
 import { FILES, type HostFacts, type Manifest, readManifest } from './manifest.ts'
 import { fillMemory, memoryOf } from './memory-file.ts'
@@ -320,12 +320,7 @@ export async function settleRepair(instance: MachineInstance): Promise<void> {
       recorded.note({ drop: [step], kind: 'state', text: 'the guest was told of its restore' })
     try {
       await vsockTaken(instance)
-      const identity = await ownIdentity(instance, request.identity, macs)
-      await repair(instance, {
-        ...request,
-        ...(identity && { identity }),
-        timeNs: BigInt(Date.now()) * 1_000_000n,
-      })
+      await repair(instance, request, macs)
     } catch (error) {
       if (!(error instanceof AgentError)) throw error
       // It has told that it fails; otherwise it is told again by the next call, or the next daemon. A new clone is removed.
