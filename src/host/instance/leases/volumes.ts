@@ -121,9 +121,14 @@ export class Volumes {
     const fence = async () => {
       const record = await abortable(this.#recordOf(us, key, writer), signal)
       this.#served.set(row, record)
-      await this.#commit(row, record)
-      await this.#end(row)
-      await this.#start(row, record)
+      try {
+        await this.#commit(row, record)
+        await this.#end(row)
+        await this.#start(row, record)
+      } catch (error) {
+        await this.#forget(row).catch((failure) => this.#warn(record, failure))
+        throw error
+      }
       return { address: this.#host.address, port: record.port, name: nameOfExport(record) }
     }
     return await this.#change(row, fence, signal)

@@ -114,6 +114,12 @@ describe('the volumes of a host', () => {
     expect(statSync(secret).uid).toBe(0)
   })
 
+  it('are forgotten when their server does not start', async () => {
+    rmSync(host.path)
+    await expect(host.fence()).rejects.toThrow('ENOENT')
+    expect(host.holders()).toEqual([])
+  })
+
   it('are for the host of the writer alone', async () => {
     host.host = 'b'
     const { reach } = await host.fence()
