@@ -1,21 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { MigrationTarget, Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { MigrationTarget } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { MigrationProtocol } from '../../../src/gen/vm.ts'
 import { agreedOn, choose, offers } from '../../../src/host/migration/move/protocol.ts'
 import { file } from '../../support/wing/requests.ts'
 
-const specification = Specification.fromPartial({
-  backends: {
-    root: file('/a/root'),
-    data: file('/a/data'),
-    iso: { file: { path: '/a/iso', access: 1 } },
-    locked: { file: { path: '/a/locked', access: 2, encryption: { secret: 's' } } },
-  },
-})
-const files = ['', 'root', 'data', 'iso', 'locked'].map((backend) => ({
-  ...{ backend, path: `/a/${backend}`, sizeBytes: 512 },
-}))
-const offered = offers(specification, files)
+const offered = offers(['root', 'data'].map((key) => ({ key, path: `/a/${key}`, sizeBytes: 512n })))
 const [plain, withDisks] = offered.map(({ qmeuBlock }) => qmeuBlock)
 
 function targetWith(replaced: Readonly<Record<string, string>>): MigrationTarget {
@@ -26,9 +15,9 @@ function targetWith(replaced: Readonly<Record<string, string>>): MigrationTarget
 describe('what a target chooses', () => {
   it('is memory alone without a disk of its own, and disks with one', () => {
     expect(withDisks?.constraintNbd.map(({ key }) => key)).toEqual(['root', 'data'])
-    expect(choose(offered, undefined)).toEqual({ protocol: plain, keys: [] })
-    expect(choose(offered, targetWith({ root: '/b/root', data: '/a/data' }))).toEqual({
-      ...{ protocol: withDisks, keys: ['root'] },
+    expect(choose(offered, undefined)).toEqual({ protocol: plain, disks: [] })
+    expect(choose(offered, targetWith({ root: '/b/root', data: '/a/data' }))).toMatchObject({
+      ...{ protocol: withDisks, disks: [{ key: 'root', sizeBytes: 512 }] },
     })
   })
 

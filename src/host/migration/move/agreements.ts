@@ -1,13 +1,14 @@
 import type { HypervisorID } from '../../../gen/vm.ts'
 import { isOf } from '../../instance/moving/only-vm.ts'
+import type { BulkDisk } from '../bulk/bulk.ts'
 import type { KeptPort } from '../bulk/sockets.ts'
 import { isSame, refused } from './move-host.ts'
 
 /** A source that has agreed on a way, and until when it may begin the handover. */
 export interface Agreement {
   readonly us: HypervisorID
-  /** Keys of the disks that are copied. */
-  readonly keys: readonly string[]
+  /** Those that are copied. */
+  readonly disks: readonly BulkDisk[]
   /** Where these come; undefined without any. */
   readonly port: KeptPort | undefined
 }

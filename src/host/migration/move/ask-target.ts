@@ -2,12 +2,19 @@ import { abortable } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import type { GrpcConnection } from '../../../client/connection/grpc-connection.ts'
 import { EnsureVmRequest, type GetVmRequest, type Vm } from '../../../gen/microvm/controller/v1/controller.ts'
-import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
+import { File_Access, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
-import { HypervisorDefinition, type HypervisorID, LeaseMode } from '../../../gen/vm.ts'
+import {
+  type MigrationProtocol_Qemu_Disk as Disk,
+  HypervisorDefinition,
+  type HypervisorID,
+  LeaseMode,
+} from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { nodeSizes } from '../../instance/snapshots/layer-nodes.ts'
+import { diskNode } from '../../instance/snapshots/layers.ts'
 import type { HostFacts, OutsideFile } from '../manifest.ts'
 import { outsideFacts } from '../saved-folder.ts'
 import { contentField, type MoveController, type MoveHost } from './move-host.ts'
@@ -73,14 +80,34 @@ interface Question {
   readonly us: HypervisorID
 }
 
-/** Throws FAILED_PRECONDITION for a target that has dropped a constraint. */
+/** Throws FAILED_PRECONDITION for a target that has dropped a constraint. A disk that is copied has its layers in it. */
 export async function startMigration(
   instance: MachineInstance,
   { connection, files, name, us }: Question,
   limits: { readonly timeoutMs: number; readonly signal: AbortSignal },
 ): Promise<Agreed> {
-  const supportedMigrationProtocol = [...offers(specificationOf(instance), files)]
+  const disks = await disksOf(instance, files, limits.signal)
+  const supportedMigrationProtocol = [...offers(disks)]
   const hypervisor = clientFor(HypervisorDefinition, connection)
   const { migrationProtocol } = await hypervisor.startMigration({ supportedMigrationProtocol, us }, limits)
-  return agreedOn(name, supportedMigrationProtocol, migrationProtocol)
+  const agreed = agreedOn(name, supportedMigrationProtocol, migrationProtocol)
+  return {
+    ...agreed,
+    disks: agreed.disks.map((disk) => ({ ...disk, node: diskNode(instance.record, disk.key) })),
+  }
+}
+
+/** The disks that can be copied, with the bytes that the guest sees. */
+async function disksOf(
+  instance: MachineInstance,
+  files: readonly OutsideFile[],
+  signal: AbortSignal,
+): Promise<readonly Disk[]> {
+  const { backends } = specificationOf(instance)
+  const sizes = await nodeSizes(instance.machine().qmp, signal)
+  return files.flatMap(({ backend: key, path }): readonly Disk[] => {
+    if (key === '' || backends[key]?.file?.access !== File_Access.READ_WRITE) return []
+    const bytes = sizes.get(diskNode(instance.record, key))
+    return bytes === undefined ? [] : [{ key, path, sizeBytes: BigInt(bytes) }]
+  })
 }

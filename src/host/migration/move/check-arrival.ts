@@ -10,6 +10,7 @@ import { replacedRecord } from '../resume.ts'
 import { checkHost, checkOutside } from '../saved-folder.ts'
 import { checkState, recordIn } from '../state-file.ts'
 import { filesNamedBy } from './ask-target.ts'
+import { flattened } from './disks-along.ts'
 import { contentField, HANDOVER_VERSION, refused } from './move-host.ts'
 
 /** Who has sent it, for errors. */
@@ -48,10 +49,10 @@ export async function checkPlanFiles(
 export async function recordOf(
   { record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
   { generationId }: MovePlan,
-  envelope: Uint8Array,
+  { envelope, along }: { readonly envelope: Uint8Array; readonly along: readonly string[] },
 ): Promise<InstanceRecord> {
   const { replaceComponents = {} } = target ?? {}
-  const known = recordIn(envelope, SOURCE)
+  const known = flattened(recordIn(envelope, SOURCE), along, target)
   const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
   await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
   const lease = checkedLease(known.properties?.lease) ?? properties?.lease

@@ -20,11 +20,11 @@ export function obstaclesOf(instance: MachineInstance): readonly string[] {
   const metadata = Object.values(devices).flatMap(({ backend, firmwareItem }) =>
     firmwareItem?.name === METADATA_ITEM ? [backend] : [],
   )
-  const layers = record.layers.length > 0 || record.snapshots.length > 0
+  const snapshots = record.snapshots.map(({ name }) => name).join()
+  const remedy = record.clone ? 'and a clone keeps its own' : 'want them removed (RemoveSnapshot)'
   return [
-    ...(layers ? ['snapshots: their layers are files of this host, want them merged'] : []),
+    ...(snapshots === '' ? [] : [`snapshots: ${snapshots} would be lost, ${remedy}`]),
     ...(isFull(record.properties?.lease) ? ['properties.lease: the run here is the one that has it'] : []),
-    ...(record.clone ? ['clone: the disks of other machines are below its own'] : []),
     ...Object.entries(backends).flatMap(([key, backend]) => {
       const kind = OBSTACLES.find((name) => backend[name] !== undefined)
       // Another one's is compared at the target.

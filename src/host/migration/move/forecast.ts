@@ -19,8 +19,10 @@ import type { HostFacts } from '../manifest.ts'
 import { checkSuspend } from '../saving/check-suspend.ts'
 import { announce, filesOf, startMigration } from './ask-target.ts'
 import { obstaclesOf } from './check-move.ts'
+import { layersLeft } from './disks-along.ts'
 import type { MoveHost } from './move-host.ts'
 import type { Speed } from './outbound.ts'
+import type { Agreed } from './protocol.ts'
 import { identify } from './source.ts'
 
 /** What a move would meet. It is told to the controller and agreed on with the target, which forgets it after a while. */
@@ -54,15 +56,17 @@ export async function forecast(
   await announce(instance, { host, us, facts })
   const asked = EnsureMigrationTargetRequest.fromPartial({ us, toHost: request.toHost, dryRun: true })
   const answer = await abortable(host.controller.ensureMigrationTarget(asked), signal)
-  let diskBytes = 0n
+  let disks: Agreed['disks'] = []
   if (answer.action !== Action.ACTION_LIVE_MIGRATE) obstacles.push(`no live migration: ${answer.reason}`)
   else
     await found(
-      copiedBytes(instance, { host, target: answer, us }, signal).then((bytes) => {
-        diskBytes = BigInt(bytes)
+      copiedDisks(instance, { host, target: answer, us }, signal).then((copied) => {
+        disks = copied
       }),
       OF_TARGET,
     )
+  obstacles.push(...layersLeft(instance.record, disks))
+  const diskBytes = BigInt(disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0))
   const memoryBytes = (specificationOf(instance).board?.memoryMib ?? 0n) * 2n ** 20n
   const speedBytes = Math.min(speed.bytesPerSecond, host.settings.bulk.bandwidthBytesPerSecond)
   const expectedMs = BigInt(Math.ceil((Number(memoryBytes + diskBytes) * 1000) / Math.max(1, speedBytes)))
@@ -78,20 +82,19 @@ interface Asked {
   readonly target: Pick<EnsureMigrationTargetResponse, 'host' | 'targetEndpoint'>
 }
 
-/** Of the disks that the target has other files for. One that does not await the machine yet has none. */
-async function copiedBytes(
+/** The disks that the target has other files for. One that does not await the machine yet has none. */
+async function copiedDisks(
   instance: MachineInstance,
   { host, us, target: { host: name, targetEndpoint } }: Asked,
   signal: AbortSignal,
-): Promise<number> {
+): Promise<Agreed['disks']> {
   const files = await filesOf(instance, signal)
   const connection = await host.dial(targetEndpoint, name, signal)
   try {
     const limits = { timeoutMs: host.settings.readyMs, signal }
-    const { disks } = await startMigration(instance, { connection, files, name, us }, limits)
-    return disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0)
+    return (await startMigration(instance, { connection, files, name, us }, limits)).disks
   } catch (error) {
-    if (error instanceof AgentError && error.code === 'NOT_FOUND') return 0
+    if (error instanceof AgentError && error.code === 'NOT_FOUND') return []
     throw error
   } finally {
     connection.close()

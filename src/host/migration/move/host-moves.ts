@@ -76,14 +76,14 @@ function arrivals({ atStep, facts, host }: Parts, counted: Counted): Pick<HostMo
   return {
     start: async (instance, { supportedMigrationProtocol, us = HypervisorID.create() }, from) => {
       await checkStart(instance, us, from, host)
-      const { keys, protocol } = choose(supportedMigrationProtocol, instance.record.target)
-      const port = keys.length === 0 ? undefined : await keepPort(host.address)
-      agreements.add(instance.key, { us, keys, port })
+      const { disks, protocol } = choose(supportedMigrationProtocol, instance.record.target)
+      const port = disks.length === 0 ? undefined : await keepPort(host.address)
+      agreements.add(instance.key, { us, disks, port })
       const negotiated = {
         // QEMU's own address follows in the handover.
         negotiatedEndpoint: host.endpoint,
         negotiatedNbdEndpoint: port === undefined ? '' : reachedAt(host, port.endpoint.port),
-        negotiatedExport: keys.map((key) => ({ key, name: key })),
+        negotiatedExport: disks.map(({ key }) => ({ key, name: key })),
       }
       return { migrationProtocol: { qmeuBlock: { ...protocol, ...negotiated } } }
     },

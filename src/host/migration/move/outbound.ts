@@ -22,6 +22,7 @@ import type { Saving } from '../saving/saving.ts'
 import { noteEnded } from '../saving/steps.ts'
 import { stateBytes } from '../state-file.ts'
 import { announce, filesOf, startMigration } from './ask-target.ts'
+import { layersLeft } from './disks-along.ts'
 import { sendContent } from './frames.ts'
 import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
 import type { Agreed } from './protocol.ts'
@@ -74,9 +75,12 @@ export class OutboundMove {
     return this.#target
   }
 
-  /** The files of the disks that go along. */
+  /** The files of the disks that go along; what is below layers may be below those of other machines, too. */
   get along(): readonly string[] {
-    return this.#agreed.disks.map(({ path }) => path)
+    const { layers } = this.#parts.saving.instance.record
+    return this.#agreed.disks.flatMap(({ key, path }) =>
+      layers.some(({ backend }) => backend === key) ? [] : [path],
+    )
   }
 
   get #signal(): AbortSignal {
@@ -118,6 +122,8 @@ export class OutboundMove {
       timeoutMs: host.settings.readyMs,
       signal: this.#signal,
     })
+    const [left] = layersLeft(saving.instance.record, this.#agreed.disks)
+    if (left !== undefined) throw refused(left)
   }
 
   /** Sends the plan, and waits until the QEMU of the target waits. */

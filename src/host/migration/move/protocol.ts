@@ -1,17 +1,12 @@
 import { isDeepStrictEqual } from 'node:util'
 import { AgentError } from '../../../base/errors.ts'
-import {
-  File_Access,
-  type MigrationTarget,
-  type Specification,
-} from '../../../gen/microvm/instance/v1/instance.ts'
+import { File_Access, type MigrationTarget } from '../../../gen/microvm/instance/v1/instance.ts'
 import {
   type MigrationProtocol_Qemu_Disk as Disk,
   type MigrationProtocol,
   MigrationProtocol_Qemu as Qemu,
 } from '../../../gen/vm.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
-import type { OutsideFile } from '../manifest.ts'
 import { bulkDisk } from './disks-along.ts'
 import { HANDOVER_VERSION, refused } from './move-host.ts'
 
@@ -20,18 +15,10 @@ import { HANDOVER_VERSION, refused } from './move-host.ts'
  * these. A target takes the second where it has another file for one of them.
  */
 
-/** What a source offers, the one without copies first. */
-export function offers(
-  { backends }: Pick<Specification, 'backends'>,
-  files: readonly Pick<OutsideFile, 'backend' | 'path' | 'sizeBytes'>[],
-): readonly MigrationProtocol[] {
-  const disks = files.flatMap(({ backend, path, sizeBytes }): readonly Disk[] => {
-    const file = backend === '' ? undefined : backends[backend]?.file
-    if (file?.access !== File_Access.READ_WRITE || file.encryption !== undefined) return []
-    return [{ key: backend, path, sizeBytes: BigInt(sizeBytes) }]
-  })
+/** What a source offers whose `disks` can be copied, the one without copies first. */
+export function offers(disks: readonly Disk[]): readonly MigrationProtocol[] {
   const always = { constraintTls: true, constraintHandover: HANDOVER_VERSION }
-  const withDisks = { ...always, constraintWithBlockmigration: true, constraintNbd: disks }
+  const withDisks = { ...always, constraintWithBlockmigration: true, constraintNbd: [...disks] }
   return [always, ...(disks.length === 0 ? [] : [withDisks])].map((each) => ({
     qmeuBlock: Qemu.fromPartial(each),
   }))
@@ -77,8 +64,8 @@ export function agreedOn(
 /** What a target takes, with the constraints that it has understood. */
 export interface Choice {
   readonly protocol: Qemu
-  /** Keys of the disks that are copied. */
-  readonly keys: readonly string[]
+  /** Those that are copied. */
+  readonly disks: readonly BulkDisk[]
 }
 
 /** Throws INVALID_ARGUMENT where nothing that is offered will do. */
@@ -93,15 +80,17 @@ export function choose(offered: readonly MigrationProtocol[], target: MigrationT
     if (constraintHandover !== HANDOVER_VERSION || !constraintTls) continue
     if (!constraintWithBlockmigration && (replaced.length > 0 || constraintNbd.length > 0)) continue
     if (constraintNbd.length > MOST_DISKS) continue
-    const pathOf = (key: string) => constraintNbd.find((each) => each.key === key)?.path
-    if (replaced.some(([key]) => pathOf(key) === undefined)) continue
+    if (replaced.some(([key]) => !constraintNbd.some((each) => each.key === key))) continue
     const understood = { constraintHandover, constraintNbd, constraintTls, constraintWithBlockmigration }
-    const keys = replaced.flatMap(([key, path]) => (pathOf(key) === path ? [] : [key]))
-    return { protocol: Qemu.fromPartial(understood), keys }
+    const disks = constraintNbd.flatMap(({ key, path, sizeBytes }) => {
+      const isCopied = replaced.some(([other, there]) => other === key && there !== path)
+      return isCopied ? [bulkDisk(key, Number(sizeBytes))] : []
+    })
+    return { protocol: Qemu.fromPartial(understood), disks }
   }
-  const disks = replaced.map(([key]) => key)
+  const keys = replaced.map(([key]) => key)
   const withDisks =
-    disks.length === 0 ? '' : `, and constraint_with_blockmigration with constraint_nbd of ${disks.join()}`
+    keys.length === 0 ? '' : `, and constraint_with_blockmigration with constraint_nbd of ${keys.join()}`
   throw new AgentError(
     'INVALID_ARGUMENT',
     `supported_migration_protocol: none that this host speaks, want qmeu_block with constraint_tls and constraint_handover ${HANDOVER_VERSION}${withDisks}`,

@@ -27,7 +27,7 @@ import type { Agreement } from './agreements.ts'
 import { knownVolumes } from './ask-target.ts'
 import { awaitAuthority, becomeAuthoritative, isAuthoritative } from './authority.ts'
 import { checkArrived, checkPlan, checkPlanFiles, recordOf, SOURCE, stillThere } from './check-arrival.ts'
-import { disksAlong } from './disks-along.ts'
+import { disksAlong, flattened } from './disks-along.ts'
 import { HandoverReader, type ReceivedRing, type Rest } from './frames.ts'
 import { letRun, letRunAgain } from './let-run.ts'
 import { type MoveHost, reachedAt, refused } from './move-host.ts'
@@ -69,25 +69,19 @@ export async function arrive(
   const { agreement, plan, reader } = given
   const { us: them = HypervisorID.create() } = plan
   try {
-    const disks = disksAlong(plan, recorded.record.target)
-    const other = disks.find(({ key }) => !agreement.keys.includes(key))
-    if (other !== undefined) throw refused(`disk ${other.key}: StartMigration has not agreed on its copy`)
+    const disks = disksAlong(plan, recorded.record.target, agreement.disks)
+    const keys = disks.map(({ key }) => key)
     checkPlan(plan, parts.facts)
     const late = AbortSignal.timeout(parts.host.settings.readyMs)
     const inTime = AbortSignal.any([signal, instance.ending, late])
     const envelope = await abortable(reader.envelope(), inTime)
-    const record = await recordOf(instance, plan, envelope)
+    const record = await recordOf(instance, plan, { envelope, along: keys })
     const { document, properties, specification } = record
     // What is behind the machine of a document is looked up by the tenant's rules as it starts.
     if (document === undefined && specification !== undefined)
       await parts.checkOwner(properties?.tenant ?? '', specification)
     await abortable(checkPlanFiles(plan, record, disks), inTime)
-    if (specification !== undefined)
-      await checkShared(
-        specification,
-        them,
-        disks.map(({ key }) => key),
-      )
+    if (specification !== undefined) await checkShared(specification, them, keys)
     const arrival = new IncomingMachine(instance, {
       ...{ ...parts, ...given },
       ...{ specification, disks, them, send, signal },
@@ -202,14 +196,14 @@ class IncomingMachine {
     const instance = this.#instance
     const { context, recorded } = instance
     recorded.timeline?.stoodSince({ stoppedMs: Number(end.stoppedMs), detachedMs: Number(end.detachedMs) })
-    const known = recordIn(envelope, SOURCE)
+    const copied = disks.map(({ key }) => key)
+    const known = flattened(recordIn(envelope, SOURCE), copied, instance.record.target)
     const { leaving, leavingMs, nextPort } = known
     const arrived = replacedRecord(known, stillThere(instance, known))
     await checkArrived(arrived, end, this.#parts.specification)
     const step = incomingStep(instance)
     const [, source = ''] = step?.words ?? []
     const text = Buffer.from(MoveEnd.encode(end).finish()).toString('base64')
-    const copied = disks.map(({ key }) => key)
     const words = ['', source, HANDED, text, ...copied]
     await recorded.commit({
       set: { leaving, leavingMs, nextPort },
