@@ -40,7 +40,10 @@ export function movesAsked(environment: Readonly<Record<string, string | undefin
 export interface MovesFigures {
   /** The fault without its moment. */
   readonly kind: string
+  /** The one that had begun last when the fault happened; `failed` after a move that has failed before. */
   readonly step: string
+  /** How many processes or wires the fault has met. */
+  readonly met: number
   /** The whole fault. */
   readonly text: string
   readonly count: number
@@ -53,18 +56,22 @@ export interface MovesFigures {
   readonly settledMs: number
 }
 
-/** A row for each kind of fault, and one for each step that faults have met. */
+/** A row for each kind of fault, those that met nothing apart, and one for each step that faults have met. */
 export function movesTable(file: string): readonly string[] {
   const rows = readFigures<MovesFigures>(file)
   if (rows.length === 0) return []
   const head = ['', 'moves', 'at target', 'killed', 'seconds', 'settled ms'] as const
-  const by = (nameOf: (row: MovesFigures) => string) =>
-    [...Map.groupBy(rows, nameOf)]
+  const by = (those: readonly MovesFigures[], nameOf: (row: MovesFigures) => string) =>
+    [...Map.groupBy(those, nameOf)]
       .toSorted(([one], [other]) => one.localeCompare(other))
       .map(([name, all]) => [name, ...cellsOf(all)] as const)
-  const atSteps = by(({ step }) => step).filter(([step]) => step !== '')
+  const kindOf = ({ kind, met }: MovesFigures) => (kind === 'none' || met > 0 ? kind : `${kind}, none there`)
+  const atSteps = by(
+    rows.filter(({ met }) => met > 0),
+    ({ step }) => step,
+  )
   return [
-    ...figuresTable('moves with a fault:', [head, ...by(({ kind }) => kind), ['all', ...cellsOf(rows)]]),
+    ...figuresTable('moves with a fault:', [head, ...by(rows, kindOf), ['all', ...cellsOf(rows)]]),
     ...(atSteps.length === 0 ? [] : figuresTable('the steps of the faults:', [head, ...atSteps])),
   ]
 }

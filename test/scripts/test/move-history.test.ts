@@ -63,9 +63,13 @@ it('takes a boot that was asked for', () => {
       [2, 2, 3],
     ],
   })
-  history.bootsAgain()
+  history.bootsAgain({ holdersKilled: 1 })
   history.lookAtJournal()
   expect(history.length).toBe(2)
+})
+
+it('sees a machine that has ended without a kill', () => {
+  expect(() => historyOf({}).history.bootsAgain({ holdersKilled: 0 })).toThrow('nothing has killed it')
 })
 
 it.each([
@@ -85,19 +89,34 @@ it.each([
   await expect(history.lookAtConsole('a')).rejects.toThrow('console: ')
 })
 
-it('goes on where an earlier look at a console has ended', async () => {
+const LINES = ['00000001 00000001\n', '00000002 00000001\n'] as const
+
+async function looksAt(...rings: readonly (readonly [text: string, first: bigint])[]): Promise<History> {
   const { folder, history } = historyOf({
     records: [
       [1, 1, 5],
       [2, 1, 6],
     ],
   })
-  const lines = ['00000001 00000001\n', '00000002 00000001\n']
-  for (const text of [lines.slice(0, 1), lines, lines.slice(1)]) {
-    await writeRing(folder, 0, { bytes: Buffer.from(text.join('')), first: 0n, isClosed: false })
+  for (const [text, first] of rings) {
+    await writeRing(folder, 0, { bytes: Buffer.from(text), first, isClosed: false })
     await history.lookAtConsole('a')
   }
-  expect(history.length).toBe(2)
+  return history
+}
+
+it('goes on where an earlier look at a console has ended', async () => {
+  const all = LINES.join('')
+  const { length } = await looksAt([LINES[0], 0n], [all.slice(0, -1), 0n], [all, 0n], [all, 0n])
+  expect(length).toBe(2)
+})
+
+it.each<readonly [string, string, bigint]>([
+  ['whose begin is lost', LINES[1], 18n],
+  ['whose end is lost', LINES[0], 0n],
+  ['that begins with a later boot', '00000001 00000002\n00000002 00000002\n', 0n],
+])('sees a console %s since an earlier look', async (_, text, first) => {
+  await expect(looksAt([LINES.join(''), 0n], [text, first])).rejects.toThrow('console: ')
 })
 
 const link = (generation: number, pod: string, run: string): Link => ({ generation, pod, run })

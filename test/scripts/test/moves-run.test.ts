@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { movesAsked, movesTable, readMovesRun } from '../../../scripts/test/moves-run.ts'
+import { type MovesFigures, movesAsked, movesTable, readMovesRun } from '../../../scripts/test/moves-run.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 it('reads how many moves there are to be, and what chooses their faults', () => {
@@ -12,16 +12,25 @@ it('reads how many moves there are to be, and what chooses their faults', () => 
   expect(movesAsked({})).toBeUndefined()
 })
 
-it('shows the moves of each kind of fault in one row, and of each step', () => {
+it('shows the moves of each kind of fault in one row, and of each step that a fault has met', () => {
   const file = join(temporaryFolder(), 'figures')
-  const row = (kind: string, step: string, settledMs: number) =>
-    `${JSON.stringify({ kind, step, text: '', count: 1, moved: 1, ended: 0, seconds: 2, settledMs })}\n`
-  writeFileSync(file, row('none', '', 30) + row('kill source', 'memory', 20) + row('none', '', 10))
+  const row = (kind: string, figures: Pick<MovesFigures, 'met' | 'settledMs' | 'step'>) =>
+    `${JSON.stringify({ kind, text: '', count: 1, moved: 1, ended: 0, seconds: 2, ...figures })}\n`
+  writeFileSync(
+    file,
+    [
+      row('none', { step: 'end', met: 0, settledMs: 30 }),
+      row('kill source holder', { step: 'memory', met: 1, settledMs: 20 }),
+      row('kill source holder', { step: 'end', met: 0, settledMs: 40 }),
+      row('none', { step: 'end', met: 0, settledMs: 10 }),
+    ].join(''),
+  )
   const table = movesTable(file).map((line) => line.trim().split(/ {2,}/))
-  expect(table.slice(2, 5)).toEqual([
-    ['kill source', '1', '1', '0', '2', '20'],
+  expect(table.slice(2, 6)).toEqual([
+    ['kill source holder', '1', '1', '0', '2', '20'],
+    ['kill source holder, none there', '1', '1', '0', '2', '40'],
     ['none', '2', '2', '0', '4', '30'],
-    ['all', '3', '3', '0', '6', '30'],
+    ['all', '4', '4', '0', '8', '40'],
   ])
-  expect(table.slice(7)).toEqual([['memory', '1', '1', '0', '2', '20']])
+  expect(table.slice(8)).toEqual([['memory', '1', '1', '0', '2', '20']])
 })

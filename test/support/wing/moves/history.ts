@@ -1,6 +1,9 @@
+import { isDeepStrictEqual } from 'node:util'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import type { Fleet, HostId } from './fleet.ts'
 import { type JournalLine, type JournalRecord, journalLines, readJournal } from './journal.ts'
+
+const NOTHING_PRINTED: JournalLine = { number: 0, boot: 1, isConflict: false }
 
 type Machine = Pick<Fleet, 'journal' | 'folderOf' | 'chain'>
 
@@ -8,7 +11,9 @@ type Machine = Pick<Fleet, 'journal' | 'folderOf' | 'chain'>
 export class History {
   readonly #fleet: Machine
   #last: JournalRecord = { number: 0, boot: 1, time: 0n }
-  #printed: JournalLine = { number: 0, boot: 1, isConflict: false }
+  #printed = NOTHING_PRINTED
+  /** How many bytes the console had when it was looked at last. */
+  #printedBytes = 0
   /** Each boot is one that was asked for. */
   #boots = 1
 
@@ -16,8 +21,9 @@ export class History {
     this.#fleet = fleet
   }
 
-  /** The machine is started again, after it was killed. */
-  bootsAgain(): void {
+  /** The machine has ended, and is started again. Throws unless it was killed with a holder. */
+  bootsAgain({ holdersKilled }: { readonly holdersKilled: number }): void {
+    if (holdersKilled === 0) throw new Error('the machine has ended, and nothing has killed it')
     this.#boots += 1
   }
 
@@ -38,19 +44,20 @@ export class History {
     }
   }
 
-  /** Reads the console of the host that runs the machine. Each line is there once. */
+  /** Reads the console of the host that runs the machine, which has all bytes from the first boot on. Each line is there once. */
   async lookAtConsole(host: HostId): Promise<void> {
-    const { bytes } = await readRing(this.#fleet.folderOf(host), 0)
-    const lines = journalLines(bytes.toString('latin1'))
-    const isKnown = ({ boot, number }: JournalLine) =>
-      boot < this.#printed.boot || (boot === this.#printed.boot && number <= this.#printed.number)
-    const known = lines.filter(isKnown)
-    for (const [index, line] of lines.entries()) {
-      const before = index === 0 ? undefined : lines[index - 1]
-      if (before !== undefined) checkLine(before, line)
-    }
-    if (known.length === 0) for (const line of lines.slice(0, 1)) checkLine(this.#printed, line)
-    this.#printed = lines.at(-1) ?? this.#printed
+    const { bytes, first } = await readRing(this.#fleet.folderOf(host), 0)
+    if (first > 0n) throw new Error(`console: the first ${first} bytes are lost`)
+    const text = bytes.toString('latin1')
+    const lines = journalLines(text)
+    for (const [index, line] of lines.entries()) checkLine(lines[index - 1] ?? NOTHING_PRINTED, line)
+    const known = journalLines(text.slice(0, this.#printedBytes)).at(-1) ?? NOTHING_PRINTED
+    if (text.length < this.#printedBytes || !isDeepStrictEqual(known, this.#printed))
+      throw new Error(
+        `console: its first ${this.#printedBytes} bytes end with ${JSON.stringify(known)}, and have ended with ${JSON.stringify(this.#printed)}`,
+      )
+    this.#printedBytes = text.length
+    this.#printed = lines.at(-1) ?? NOTHING_PRINTED
     // The journal is written before.
     this.lookAtJournal()
     if (this.#printed.number > this.#last.number)

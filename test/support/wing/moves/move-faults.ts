@@ -74,26 +74,41 @@ export interface Way {
   readonly target: HostId
 }
 
-/** Lets a fault happen. Resolves with what heals it. */
-export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<() => Promise<void>> {
+/** A fault that has happened. */
+export interface Happened {
+  /** How many processes or wires it has met. */
+  readonly met: number
+  /** How many of them were holders that were killed: the machine may have ended. */
+  readonly holdersKilled: number
+  heal(): Promise<void>
+}
+
+/** Lets a fault happen. */
+export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<Happened> {
   switch (fault.kind) {
     case 'none':
-      return async () => {}
-    case 'kill':
-      return await killed(partsOf(fleet, fault.who, way))
+      return { met: 0, holdersKilled: 0, heal: async () => {} }
+    case 'kill': {
+      const parts = partsOf(fleet, fault.who, way)
+      await Promise.all(parts.map((part) => part.signal('SIGKILL')))
+      const heal = async () => void (await Promise.all(parts.map((part) => part.start())))
+      const met = countOf(parts)
+      return { met, holdersKilled: fault.who.endsWith('holder') ? met : 0, heal }
+    }
     case 'stop': {
       const parts = partsOf(fleet, fault.who, way)
       for (const part of parts) await part.signal('SIGSTOP')
-      return async () => {
+      const heal = async () => {
         for (const part of parts) await part.signal('SIGCONT')
       }
+      return { met: countOf(parts), holdersKilled: 0, heal }
     }
     case 'drop':
     case 'reset':
     case 'slow': {
       const [place, peers] = endsOf(fault.wire, way)
       fleet.network.disturb(place, peers, fault.kind)
-      return async () => fleet.network.calm(place)
+      return { met: 1, holdersKilled: 0, heal: async () => fleet.network.calm(place) }
     }
     default:
       return fault satisfies never
@@ -101,13 +116,14 @@ export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<() =
 }
 
 interface Part {
+  /** How many processes it has; undefined for one. */
+  readonly count?: number
   signal(name: NodeJS.Signals): Promise<void>
   start(): Promise<void>
 }
 
-async function killed(parts: readonly Part[]): Promise<() => Promise<void>> {
-  await Promise.all(parts.map((part) => part.signal('SIGKILL')))
-  return async () => void (await Promise.all(parts.map((part) => part.start())))
+function countOf(parts: readonly Part[]): number {
+  return parts.reduce((sum, { count = 1 }) => sum + count, 0)
 }
 
 function partsOf(fleet: Fleet, who: Processes, way: Way): readonly Part[] {
@@ -148,7 +164,7 @@ function part(child: ChildProcess, start: () => Promise<void>): Part {
 /** There may be none yet, or no more. */
 function holderPart(fleet: Fleet, host: HostId): Part {
   const pids = fleet.pidsOf('holder', host)
-  return { start: async () => {}, signal: async (name) => signalThose(pids, name) }
+  return { count: pids.length, start: async () => {}, signal: async (name) => signalThose(pids, name) }
 }
 
 function endsOf(wire: Wire, { source, target }: Way): readonly [Place, readonly Place[]] {

@@ -5,7 +5,7 @@ import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { isBusy } from '../../busy.ts'
 import { type Fleet, HOSTS, type HostId } from './fleet.ts'
 import { History } from './history.ts'
-import { type Fault, happen, nameOf, textOf, type Way } from './move-faults.ts'
+import { type Fault, type Happened, happen, nameOf, textOf, type Way } from './move-faults.ts'
 
 /** After the end of all faults somebody runs the machine within this time (docs/migration.md). */
 const BOUND_MS = 60_000
@@ -30,28 +30,32 @@ export class MovingMachine {
 
   async boot(): Promise<void> {
     await this.#fleet.make(this.#at)
-    await this.#settled(performance.now())
+    await this.#settled(performance.now(), { holdersKilled: 0 })
   }
 
   /** Moves it once while a fault happens, and looks at all that it has done. Throws for what must not be. */
   async move(fault: Fault): Promise<MovesFigures> {
     const began = performance.now()
     const way: Way = { source: this.#at, target: this.#at === 'a' ? 'b' : 'a' }
-    const steps: string[] = []
+    let at = 'begin'
     const { reached, seen } = waitFor(fault)
     const moved = this.#fleet.move(way.source, way.target, (step) => {
-      steps.push(step)
+      at = step === '' ? 'end' : step
       seen(step)
     })
-    const answered = moved.catch(messageOf)
+    const answered = moved.catch(messageOf).then((failure) => {
+      if (failure !== undefined) at = 'failed'
+      return failure
+    })
     await Promise.race([reached, answered])
     await delay(fault.kind === 'none' ? 0 : fault.delayMs)
-    const heal = await happen(this.#fleet, fault, way)
+    const step = at
+    const happened = await happen(this.#fleet, fault, way)
     await delay(fault.kind === 'none' ? 0 : fault.lastMs)
-    await inTime(heal(), 'the fault has not ended')
+    await inTime(happened.heal(), 'the fault has not ended')
     const healed = performance.now()
     const failure = await inTime(answered, 'the move has not ended')
-    const { host, isKilled } = await this.#settled(healed)
+    const { host, isKilled } = await this.#settled(healed, happened)
     const stoodMs = performance.now() - healed
     await this.#look(host)
     if (failure === undefined && host !== way.target && !isKilled)
@@ -61,14 +65,17 @@ export class MovingMachine {
     const hasMoved = host === way.target
     this.#at = host
     return {
-      ...{ kind: nameOf(fault), step: fault.kind === 'none' ? '' : fault.step, text: textOf(fault) },
+      ...{ kind: nameOf(fault), step, met: happened.met, text: textOf(fault) },
       ...{ count: 1, moved: hasMoved ? 1 : 0, ended: isKilled ? 1 : 0 },
       ...{ seconds: (performance.now() - began) / 1000, settledMs: stoodMs },
     }
   }
 
   /** Waits until exactly one host has the machine, and that runs. One that was killed is started again. */
-  async #settled(healed: number): Promise<{ readonly host: HostId; readonly isKilled: boolean }> {
+  async #settled(
+    healed: number,
+    happened: Pick<Happened, 'holdersKilled'>,
+  ): Promise<{ readonly host: HostId; readonly isKilled: boolean }> {
     const until = healed + BOUND_MS * busyFactor()
     let isKilled = false
     for (;;) {
@@ -79,7 +86,7 @@ export class MovingMachine {
       const [host, ...others] = those
       const state = host === undefined ? undefined : states[HOSTS.indexOf(host)]
       if (host !== undefined && others.length === 0 && state === State.STOPPED) {
-        if (!isKilled) this.#history.bootsAgain()
+        if (!isKilled) this.#history.bootsAgain(happened)
         isKilled = true
         await this.#fleet.run(host).catch(() => {})
       } else if (host !== undefined && others.length === 0 && state === State.RUNNING) {
