@@ -133,6 +133,7 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.controller.v1.ControllerService/RegisterHost": "microvm.controller.v1.RegisterHostRequest",
   "microvm.controller.v1.ControllerService/ListHosts": "microvm.controller.v1.ListHostsRequest",
   "microvm.controller.v1.ControllerService/EnsureVm": "microvm.controller.v1.EnsureVmRequest",
+  "microvm.controller.v1.ControllerService/ForecastTarget": "microvm.controller.v1.ForecastTargetRequest",
   "microvm.controller.v1.ControllerService/GetVm": "microvm.controller.v1.GetVmRequest",
   "microvm.controller.v1.ControllerService/ListVms": "microvm.controller.v1.ListVmsRequest",
   "microvm.controller.v1.ControllerService/RemoveVm": "microvm.controller.v1.RemoveVmRequest",
@@ -2391,11 +2392,6 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 100,
    "name": "to_host",
    "property": "toHost"
-  },
-  {
-   "number": 101,
-   "name": "dry_run",
-   "property": "dryRun"
   }
  ],
  "metropolis.proto.vm.HypervisorID": [
@@ -2490,6 +2486,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "name": "us",
    "property": "us",
    "message": "metropolis.proto.vm.HypervisorID"
+  },
+  {
+   "number": 100,
+   "name": "dry_run",
+   "property": "dryRun"
   }
  ],
  "metropolis.proto.vm.MigrationProtocol": [
@@ -3688,6 +3689,19 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 5,
    "name": "obstacles",
    "property": "obstacles"
+  }
+ ],
+ "microvm.controller.v1.ForecastTargetRequest": [
+  {
+   "number": 1,
+   "name": "vm",
+   "property": "vm",
+   "message": "microvm.controller.v1.EnsureVmRequest"
+  },
+  {
+   "number": 2,
+   "name": "to_host",
+   "property": "toHost"
   }
  ],
  "microvm.controller.v1.GetVmRequest": [

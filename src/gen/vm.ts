@@ -125,8 +125,6 @@ export interface EnsureMigrationTargetRequest {
     | undefined;
   /** Id of the host that the VM is to move to; empty lets the controller choose. */
   toHost: string;
-  /** Only answer where the VM would move; no target is made. */
-  dryRun: boolean;
 }
 
 export interface EnsureMigrationTargetResponse {
@@ -222,7 +220,11 @@ export interface ConsoleIO {
 export interface StartMigrationRequest {
   supportedMigrationProtocol: MigrationProtocol[];
   /** The hypervisor that runs the VM and makes this call. */
-  us: HypervisorID | undefined;
+  us:
+    | HypervisorID
+    | undefined;
+  /** Only answer: nothing is kept for the move, and no endpoint is told. */
+  dryRun: boolean;
 }
 
 export interface StartMigrationResponse {
@@ -768,7 +770,7 @@ export const HypervisorID: MessageFns<HypervisorID> = {
 };
 
 function createBaseEnsureMigrationTargetRequest(): EnsureMigrationTargetRequest {
-  return { us: undefined, toHost: "", dryRun: false };
+  return { us: undefined, toHost: "" };
 }
 
 export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetRequest> = {
@@ -778,9 +780,6 @@ export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetReque
     }
     if (message.toHost !== "") {
       writer.uint32(802).string(message.toHost);
-    }
-    if (message.dryRun !== false) {
-      writer.uint32(808).bool(message.dryRun);
     }
     return writer;
   },
@@ -814,14 +813,6 @@ export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetReque
             message.toHost = reader.string();
             continue;
           }
-          case 101: {
-            if (tag !== 808) {
-              break;
-            }
-
-            message.dryRun = reader.bool();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -841,7 +832,6 @@ export const EnsureMigrationTargetRequest: MessageFns<EnsureMigrationTargetReque
     const message = createBaseEnsureMigrationTargetRequest();
     message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
     message.toHost = object.toHost ?? "";
-    message.dryRun = object.dryRun ?? false;
     return message;
   },
 };
@@ -1449,7 +1439,7 @@ export const ConsoleIO: MessageFns<ConsoleIO> = {
 };
 
 function createBaseStartMigrationRequest(): StartMigrationRequest {
-  return { supportedMigrationProtocol: [], us: undefined };
+  return { supportedMigrationProtocol: [], us: undefined, dryRun: false };
 }
 
 export const StartMigrationRequest: MessageFns<StartMigrationRequest> = {
@@ -1459,6 +1449,9 @@ export const StartMigrationRequest: MessageFns<StartMigrationRequest> = {
     }
     if (message.us !== undefined) {
       HypervisorID.encode(message.us, writer.uint32(18).fork()).join();
+    }
+    if (message.dryRun !== false) {
+      writer.uint32(800).bool(message.dryRun);
     }
     return writer;
   },
@@ -1492,6 +1485,14 @@ export const StartMigrationRequest: MessageFns<StartMigrationRequest> = {
             message.us = HypervisorID.decode(reader, reader.uint32());
             continue;
           }
+          case 100: {
+            if (tag !== 800) {
+              break;
+            }
+
+            message.dryRun = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1512,6 +1513,7 @@ export const StartMigrationRequest: MessageFns<StartMigrationRequest> = {
     message.supportedMigrationProtocol =
       object.supportedMigrationProtocol?.map((e) => MigrationProtocol.fromPartial(e)) || [];
     message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
+    message.dryRun = object.dryRun ?? false;
     return message;
   },
 };

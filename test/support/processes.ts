@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { errnoOf } from '../../src/base/errors.ts'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
 
@@ -49,4 +49,21 @@ export function signalThose(pids: readonly number[], signal: NodeJS.Signals): vo
       if (errnoOf(error) !== 'ESRCH') throw error
     }
   }
+}
+
+/** The ports of TCP on which this process listens. */
+export function listeningPorts(): readonly number[] {
+  const own = readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`)
+    } catch {
+      return ''
+    }
+  })
+  const lines = readFileSync('/proc/self/net/tcp', 'utf8').split('\n')
+  return lines.flatMap((line) => {
+    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)
+    const isListening = state === '0A' && own.includes(`socket:[${inode}]`)
+    return isListening ? [Number.parseInt(local.split(':')[1] ?? '', 16)] : []
+  })
 }

@@ -60,6 +60,10 @@ export function controllerMethods({
         checkIsUs(call, request.us)
         return await vms.ensure(request, call.signal)
       },
+      forecastTarget: async (request, call) => {
+        checkIsUs(call, request.vm?.us)
+        return await targets.forecast(request)
+      },
       getVm: async (request) => await vms.get(request),
       listVms: async (request) => await vms.list(request),
       removeVm: async ({ us }, call) => {

@@ -52,10 +52,8 @@ export class Vms {
 
   /** Makes a VM, whose hypervisor is `us`, or changes what its hypervisor says of it. */
   async ensure(request: EnsureVmRequest, signal: AbortSignal): Promise<Vm> {
-    const us = checkedHypervisor('us', request.us)
-    const settings = checkSettings(request.settings)
-    checkVolumes(request.volumes)
-    const given = { us, settings, volumes: request.volumes }
+    const given = checkedVm(request)
+    const { us } = given
     await this.#checkRoom(hostOf(us), nameOf(us))
     let kind = 'unchanged'
     const vm = await this.#records.change(
@@ -179,6 +177,12 @@ export class Vms {
   }
 }
 
+/** Throws INVALID_ARGUMENT. */
+export function checkedVm({ settings, us, volumes }: EnsureVmRequest): EnsuredVm {
+  checkVolumes(volumes)
+  return { us: checkedHypervisor('us', us), settings: checkSettings(settings), volumes }
+}
+
 export function nameOf({ namespace, vmName }: HypervisorID): VmName {
   return { namespace, name: vmName }
 }
@@ -206,7 +210,7 @@ function precondition(message: string): AgentError {
 
 const NOTHING = new Uint8Array(0)
 
-interface Given {
+interface EnsuredVm {
   readonly us: HypervisorID
   readonly settings: VmSettings
   readonly volumes: VolumePlace[]
@@ -215,7 +219,7 @@ interface Given {
 /** A record that is gone leaves nothing to count on from: etcd's revision is greater than any generation that there was. */
 function ensured(
   current: Vm | undefined,
-  { us, settings, volumes }: Given,
+  { us, settings, volumes }: EnsuredVm,
   revision: bigint,
 ): VmChange | undefined {
   const name = nameOf(us)

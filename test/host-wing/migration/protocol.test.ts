@@ -40,13 +40,14 @@ describe('what a source takes', () => {
     })
 
   it('are the exports of a target that has understood all', () => {
-    expect(agreedOn('b', offered, answer())).toMatchObject({
+    expect(agreedOn('b', { offered, answer: answer() })).toMatchObject({
       disksEndpoint: 'b:1',
       disks: [{ key: 'root', path: '/a/root', sizeBytes: 512 }],
     })
-    expect(agreedOn('b', offered, MigrationProtocol.fromPartial({ qmeuBlock: plain ?? {} })).disks).toEqual(
-      [],
-    )
+    const memory = MigrationProtocol.fromPartial({ qmeuBlock: plain ?? {} })
+    expect(agreedOn('b', { offered, answer: memory }).disks).toEqual([])
+    const told = answer({ negotiatedNbdEndpoint: '' })
+    expect(agreedOn('b', { offered, answer: told, dryRun: true }).disks).toHaveLength(1)
   })
 
   it.each([
@@ -58,7 +59,7 @@ describe('what a source takes', () => {
     [{ negotiatedExport: [{ key: 'iso', name: 'iso' }] }, 'no disk iso is to be copied as iso'],
     [{ negotiatedExport: [{ key: 'root', name: 'data' }] }, 'no disk root is to be copied as data'],
   ])('are none of %j', (change, text) => {
-    expect(() => agreedOn('b', offered, answer(change))).toThrow(`host b: ${text}`)
+    expect(() => agreedOn('b', { offered, answer: answer(change) })).toThrow(`host b: ${text}`)
   })
 })
 

@@ -48,7 +48,7 @@ const MESSAGES: Readonly<Record<string, readonly string[]>> = {
     'epoch 4 uint64',
   ],
   MigrationSwitchoverResponse: [],
-  EnsureMigrationTargetRequest: ['us 1 HypervisorID', 'to_host 100 string', 'dry_run 101 bool'],
+  EnsureMigrationTargetRequest: ['us 1 HypervisorID', 'to_host 100 string'],
   EnsureMigrationTargetResponse: [
     'action 1 EnsureMigrationTargetResponse.Action',
     'target_endpoint 2 string',
@@ -70,7 +70,11 @@ const MESSAGES: Readonly<Record<string, readonly string[]>> = {
   ],
   'MigrationProtocol.Qemu.Disk': ['key 1 string', 'size_bytes 2 uint64', 'path 3 string'],
   'MigrationProtocol.Qemu.Export': ['key 1 string', 'name 2 string'],
-  StartMigrationRequest: ['supported_migration_protocol 1 repeated MigrationProtocol', 'us 2 HypervisorID'],
+  StartMigrationRequest: [
+    'supported_migration_protocol 1 repeated MigrationProtocol',
+    'us 2 HypervisorID',
+    'dry_run 100 bool',
+  ],
   StartMigrationResponse: ['migration_protocol 1 MigrationProtocol'],
 }
 

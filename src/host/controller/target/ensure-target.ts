@@ -1,6 +1,12 @@
 import { AgentError, messageOf, type StatusCodeName } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import type { Host, Target, Vm } from '../../../gen/microvm/controller/v1/controller.ts'
+import {
+  EnsureVmRequest,
+  type ForecastTargetRequest,
+  type Host,
+  type Target,
+  Vm,
+} from '../../../gen/microvm/controller/v1/controller.ts'
 import {
   EnsureMigrationTargetResponse_Action as Action,
   type EnsureMigrationTargetRequest,
@@ -11,7 +17,7 @@ import { HOST_ID } from '../../tls/credentials.ts'
 import type { Hosts } from '../hosts.ts'
 import { checkedHypervisor, hostOf, invalid, isSameHypervisor, quoted } from '../hypervisor-id.ts'
 import type { VmRecords } from '../store/vm-records.ts'
-import { checkAuthoritative, nameOf, notFound, textOf } from '../vms.ts'
+import { checkAuthoritative, checkedVm, nameOf, notFound, textOf } from '../vms.ts'
 import { chooseHost } from './choose-host.ts'
 import type { TargetHosts } from './target-host.ts'
 
@@ -55,17 +61,46 @@ export class MigrationTargets {
     signal: AbortSignal,
   ): Promise<EnsureMigrationTargetResponse> {
     const us = checkedHypervisor('us', request.us)
-    const { dryRun, toHost } = request
-    if (toHost !== '' && !HOST_ID.test(toHost))
-      throw invalid(`to_host: ${quoted(toHost)}, want the id of a host`)
     const name = nameOf(us)
     const stored = await this.#records.read(name)
     if (stored === undefined || stored.vm.removed) throw notFound(name)
     const { vm } = stored
     checkAuthoritative(vm, us)
+    const choice = await this.#choose(vm, us, request.toHost)
+    if ('reason' in choice) return softShutdown(choice.reason)
+    return await this.#tryEach(us, { ...choice, signal })
+  }
+
+  /** The same answer, and nothing is changed. The VM may be unknown. */
+  async forecast({
+    toHost,
+    vm: given = EnsureVmRequest.create(),
+  }: ForecastTargetRequest): Promise<EnsureMigrationTargetResponse> {
+    const { settings, us, volumes } = checkedVm(given)
+    const name = nameOf(us)
+    const known = (await this.#records.read(name))?.vm
+    const { authoritative } = known ?? {}
+    // A later run of the same host replaces an earlier one.
+    if (known?.removed === false && (authoritative === undefined || hostOf(authoritative) !== hostOf(us)))
+      checkAuthoritative(known, us)
+    const vm = Vm.fromPartial({ ...name, settings, volumes, authoritative: us, target: known?.target })
+    const choice = await this.#choose(vm, us, toHost)
+    if ('reason' in choice) return softShutdown(choice.reason)
+    const [first] = choice.hosts
+    if (first === undefined) throw new Error('forecast: no host')
+    return liveMigrate(first)
+  }
+
+  async #choose(
+    vm: Vm,
+    us: HypervisorID,
+    toHost: string,
+  ): Promise<Omit<Trying, 'signal'> | { readonly reason: string }> {
+    if (toHost !== '' && !HOST_ID.test(toHost))
+      throw invalid(`to_host: ${quoted(toHost)}, want the id of a host`)
     const all = await this.#hosts.list()
     const choice = chooseHost(vm, all, toHost)
-    if ('reason' in choice) return softShutdown(choice.reason)
+    if ('reason' in choice) return choice
     const source = all.find(({ id }) => id === hostOf(us))
     if (source === undefined)
       throw new AgentError(
@@ -73,9 +108,7 @@ export class MigrationTargets {
         `host ${hostOf(us)}: not registered, want RegisterHost before`,
       )
     const hosts = reusedFirst(vm, us, choice.hosts).slice(0, MOST_HOSTS)
-    const [first] = hosts
-    if (dryRun && first !== undefined) return liveMigrate(first)
-    return await this.#tryEach(us, { hosts, all, source: source.endpoint, signal })
+    return { hosts, all, source: source.endpoint }
   }
 
   async #tryEach(

@@ -20,16 +20,24 @@ import { outsideFacts } from '../saved-folder.ts'
 import { contentField, type MoveController, type MoveHost } from './move-host.ts'
 import { type Agreed, agreedOn, offers } from './protocol.ts'
 
+interface Told {
+  readonly host: MoveHost
+  readonly us: HypervisorID
+  readonly facts: HostFacts
+}
+
 /** Tells the controller of the machine, and that this host runs it. */
-export async function announce(
-  instance: MachineInstance,
-  { host, us, facts }: { readonly host: MoveHost; readonly us: HypervisorID; readonly facts: HostFacts },
-): Promise<void> {
+export async function announce(instance: MachineInstance, told: Told): Promise<void> {
+  await told.host.controller.ensureVm(await vmOf(instance, told))
+}
+
+/** What this host says of the machine, with the volumes as the controller knows them. */
+export async function vmOf(instance: MachineInstance, { host, us, facts }: Told): Promise<EnsureVmRequest> {
   const specification = specificationOf(instance)
   const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
   const settings = { specification, leaseMode: LeaseMode.LM_STORAGE_LOCKING, needs }
   const volumes = await knownVolumes(host.controller, { namespace: us.namespace, name: us.vmName })
-  await host.controller.ensureVm(EnsureVmRequest.fromPartial({ us, settings, volumes }))
+  return EnsureVmRequest.fromPartial({ us, settings, volumes })
 }
 
 /** None of a VM that the controller does not know. */
@@ -78,19 +86,22 @@ interface Question {
   /** Of the target. */
   readonly name: string
   readonly us: HypervisorID
+  /** The target keeps nothing, and tells no endpoint. */
+  readonly dryRun?: true
 }
 
 /** Throws FAILED_PRECONDITION for a target that has dropped a constraint. A disk that is copied has its layers in it. */
 export async function startMigration(
   instance: MachineInstance,
-  { connection, files, name, us }: Question,
+  { connection, dryRun, files, name, us }: Question,
   limits: { readonly timeoutMs: number; readonly signal: AbortSignal },
 ): Promise<Agreed> {
   const disks = await disksOf(instance, files, limits.signal)
-  const supportedMigrationProtocol = [...offers(disks)]
+  const offered = [...offers(disks)]
   const hypervisor = clientFor(HypervisorDefinition, connection)
-  const { migrationProtocol } = await hypervisor.startMigration({ supportedMigrationProtocol, us }, limits)
-  const agreed = agreedOn(name, supportedMigrationProtocol, migrationProtocol)
+  const request = { supportedMigrationProtocol: offered, us, dryRun: dryRun ?? false }
+  const { migrationProtocol: answer } = await hypervisor.startMigration(request, limits)
+  const agreed = agreedOn(name, { offered, answer, dryRun })
   return {
     ...agreed,
     disks: agreed.disks.map((disk) => ({ ...disk, node: diskNode(instance.record, disk.key) })),

@@ -7,7 +7,6 @@ import {
 } from '../../../gen/microvm/instance/v1/instance.ts'
 import {
   EnsureMigrationTargetResponse_Action as Action,
-  EnsureMigrationTargetRequest,
   type EnsureMigrationTargetResponse,
   type HypervisorID,
 } from '../../../gen/vm.ts'
@@ -17,7 +16,7 @@ import type { MachineInstance } from '../../instance/instance.ts'
 import { checkSavable } from '../machine-state.ts'
 import type { HostFacts } from '../manifest.ts'
 import { checkSuspend } from '../saving/check-suspend.ts'
-import { announce, filesOf, startMigration } from './ask-target.ts'
+import { filesOf, startMigration, vmOf } from './ask-target.ts'
 import { obstaclesOf } from './check-move.ts'
 import { layersLeft } from './disks-along.ts'
 import type { MoveHost } from './move-host.ts'
@@ -25,7 +24,7 @@ import type { Speed } from './outbound.ts'
 import type { Agreed } from './protocol.ts'
 import { identify } from './source.ts'
 
-/** What a move would meet. It is told to the controller and agreed on with the target, which forgets it after a while. */
+/** What a move would meet. Nothing is changed here, at the controller or at the target. */
 export async function forecast(
   instance: MachineInstance,
   request: MigrateInstanceRequest,
@@ -53,9 +52,12 @@ export async function forecast(
   )
   if (vsock === undefined) await found(checkSavable(qmp, instance.ending))
   const us = await identify(instance, host)
-  await announce(instance, { host, us, facts })
-  const asked = EnsureMigrationTargetRequest.fromPartial({ us, toHost: request.toHost, dryRun: true })
-  const answer = await abortable(host.controller.ensureMigrationTarget(asked), signal)
+  const { toHost } = request
+  const asked = async () => {
+    const vm = await vmOf(instance, { host, us, facts })
+    return await host.controller.forecastTarget({ vm, toHost })
+  }
+  const answer = await abortable(asked(), signal)
   let disks: Agreed['disks'] = []
   if (answer.action !== Action.ACTION_LIVE_MIGRATE) obstacles.push(`no live migration: ${answer.reason}`)
   else
@@ -92,7 +94,8 @@ async function copiedDisks(
   const connection = await host.dial(targetEndpoint, name, signal)
   try {
     const limits = { timeoutMs: host.settings.readyMs, signal }
-    return (await startMigration(instance, { connection, files, name, us }, limits)).disks
+    const question = { connection, dryRun: true, files, name, us } as const
+    return (await startMigration(instance, question, limits)).disks
   } catch (error) {
     if (error instanceof AgentError && error.code === 'NOT_FOUND') return []
     throw error

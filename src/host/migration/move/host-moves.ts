@@ -74,16 +74,21 @@ function departures({ atStep, facts, host }: Parts, counted: Counted): Pick<Host
 function arrivals({ atStep, facts, host }: Parts, counted: Counted): Pick<HostMoves, 'start' | 'begin'> {
   const agreements = new Agreements(host.settings.beginMs, host.closing)
   return {
-    start: async (instance, { supportedMigrationProtocol, us = HypervisorID.create() }, from) => {
-      await checkStart(instance, us, from, host)
+    start: async (instance, { dryRun, supportedMigrationProtocol, us = HypervisorID.create() }, from) => {
+      checkStart(instance, us, from, host)
+      // The controller may not have been told of this run of the source.
+      if (dryRun) await checkSource(instance, from, host)
+      else await checkRuns(us, host)
       const { disks, protocol } = choose(supportedMigrationProtocol, instance.record.target)
+      const negotiatedExport = disks.map(({ key }) => ({ key, name: key }))
+      if (dryRun) return { migrationProtocol: { qmeuBlock: { ...protocol, negotiatedExport } } }
       const port = disks.length === 0 ? undefined : await keepPort(host.address)
       agreements.add(instance.key, { us, disks, port })
       const negotiated = {
         // QEMU's own address follows in the handover.
         negotiatedEndpoint: host.endpoint,
         negotiatedNbdEndpoint: port === undefined ? '' : reachedAt(host, port.endpoint.port),
-        negotiatedExport: disks.map(({ key }) => ({ key, name: key })),
+        negotiatedExport,
       }
       return { migrationProtocol: { qmeuBlock: { ...protocol, ...negotiated } } }
     },
@@ -104,18 +109,12 @@ function arrivals({ atStep, facts, host }: Parts, counted: Counted): Pick<HostMo
   }
 }
 
-async function checkStart(
-  instance: MachineInstance,
-  us: HypervisorID,
-  from: string,
-  host: MoveHost,
-): Promise<void> {
+function checkStart(instance: MachineInstance, us: HypervisorID, from: string, { only }: MoveHost): void {
   if (!isOf(from, us))
     throw new AgentError('PERMISSION_DENIED', `us.pod_name: ${us.podName.slice(0, 128)}: not of host ${from}`)
   if (instance.record.current !== State.AWAITING) throw refused(`instance ${instance.key}: awaits no machine`)
-  if (instance.record.properties?.tenant !== tenantOf(us, host.only))
+  if (instance.record.properties?.tenant !== tenantOf(us, only))
     throw refused(`instance ${instance.key}: of another tenant than ${us.namespace}'s`)
-  await checkRuns(us, host)
 }
 
 async function checkRuns(us: HypervisorID, host: MoveHost): Promise<void> {

@@ -2,6 +2,7 @@ import { AgentError } from '../../../base/errors.ts'
 import type { GrpcConnection } from '../../../client/connection/grpc-connection.ts'
 import type {
   EnsureVmRequest,
+  ForecastTargetRequest,
   GetVmRequest,
   Host,
   Vm,
@@ -20,6 +21,8 @@ import { type BulkSettings, bulkSettings } from '../bulk/settings.ts'
 export interface MoveController {
   ensureVm(request: EnsureVmRequest): Promise<Vm>
   ensureMigrationTarget(request: EnsureMigrationTargetRequest): Promise<EnsureMigrationTargetResponse>
+  /** Changes nothing. */
+  forecastTarget(request: ForecastTargetRequest): Promise<EnsureMigrationTargetResponse>
   /** Rejects with FAILED_PRECONDITION when another than `them` is authoritative. */
   switchover(request: MigrationSwitchoverRequest): Promise<void>
   getVm(request: GetVmRequest): Promise<Vm>

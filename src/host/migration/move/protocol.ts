@@ -35,8 +35,15 @@ export interface Agreed {
 /** Throws FAILED_PRECONDITION for an answer of a target that has dropped a constraint: it has not understood that. */
 export function agreedOn(
   host: string,
-  offered: readonly MigrationProtocol[],
-  answer: MigrationProtocol | undefined,
+  {
+    offered,
+    answer,
+    dryRun,
+  }: {
+    readonly offered: readonly MigrationProtocol[]
+    readonly answer: MigrationProtocol | undefined
+    readonly dryRun?: true | undefined
+  },
 ): Agreed {
   const fail = (text: string) => refused(`host ${host}: ${text}`)
   const chosen = answer?.qmeuBlock
@@ -49,7 +56,7 @@ export function agreedOn(
   if (!isDeepStrictEqual(chosen.constraintNbd, chosen.constraintWithBlockmigration ? disks : []))
     throw fail('has dropped the constraint nbd, so it would not take the disks')
   const { negotiatedExport: exported, negotiatedNbdEndpoint: disksEndpoint } = chosen
-  if (exported.length > 0 && disksEndpoint === '') throw fail('has told no endpoint for disks')
+  if (exported.length > 0 && disksEndpoint === '' && !dryRun) throw fail('has told no endpoint for disks')
   return {
     disksEndpoint,
     disks: exported.map(({ key, name }) => {

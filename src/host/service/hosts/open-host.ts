@@ -113,6 +113,7 @@ function controllerOf({ controllers }: HostSettings, credentials: Credentials, d
   const controller: MoveController = {
     ensureVm: (request) => service.ensureVm(request),
     ensureMigrationTarget: (request) => vms.ensureMigrationTarget(request),
+    forecastTarget: (request) => service.forecastTarget(request),
     switchover: async (request) => void (await vms.migrationSwitchover(request)),
     getVm: (request) => service.getVm(request),
     listHosts: async () => (await service.listHosts({})).hosts,
@@ -150,7 +151,7 @@ const missing = async (): Promise<never> => {
 
 const NO_CONTROLLER: MoveController = {
   ...{ ensureVm: missing, ensureMigrationTarget: missing, switchover: missing },
-  ...{ getVm: missing, listHosts: missing },
+  ...{ forecastTarget: missing, getVm: missing, listHosts: missing },
 }
 
 /** In the registry: the next daemon goes on draining. */

@@ -21,6 +21,7 @@ describe('the certificate of a caller', () => {
     const us = hypervisor('a')
     const calls = [
       b.service.ensureVm(storageLocking(us)),
+      b.service.forecastTarget({ vm: storageLocking(us) }),
       b.service.removeVm({ us }),
       b.service.renewLease({ us, nonce: Buffer.of(1) }),
       b.vms.ensureMigrationTarget({ us }),

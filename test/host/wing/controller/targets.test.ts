@@ -51,6 +51,33 @@ const aVm = async (settings: object = {}) => {
   return us
 }
 
+describe('ForecastTarget', () => {
+  it('answers as EnsureMigrationTarget, for a VM that is unknown and one that is known, and changes nothing', async () => {
+    const us = hypervisor('a', 1n, `vm${made++}`)
+    const vm = storageLocking(us)
+    const known = () => a.service.getVm({ namespace: us.namespace, name: us.vmName })
+    expect(await a.service.forecastTarget({ vm })).toMatchObject({
+      ...{ action: Action.ACTION_LIVE_MIGRATE, host: 'b', targetEndpoint: target('b').endpoint },
+    })
+    await expect(known()).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    await a.service.ensureVm(vm)
+    const before = await known()
+    const later = { ...vm, us: { ...us, runId: 2n } }
+    expect(await a.service.forecastTarget({ vm: later, toHost: 'c' })).toMatchObject({ host: 'c' })
+    expect(await a.service.forecastTarget({ vm, toHost: 'a' })).toMatchObject({
+      ...{ action: Action.ACTION_SOFT_SHUTDOWN, reason: 'host a: the VM runs there, want another host' },
+    })
+    expect(await known()).toEqual(before)
+    expect(['b', 'c'].map((id) => target(id).instances.has(us.vmName))).toEqual([false, false])
+  })
+
+  it('is refused for a VM that another host runs', async () => {
+    const us = await aVm()
+    const vm = storageLocking({ ...us, podName: us.podName.replace('a/', 'b/') })
+    await expect(b.service.forecastTarget({ vm })).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
+  })
+})
+
 describe('ListHosts', () => {
   it('lists the hosts that are there', async () => {
     const { hosts: listed } = await a.service.listHosts({})
@@ -101,14 +128,6 @@ describe('EnsureMigrationTarget', () => {
       false,
       true,
     ])
-  })
-
-  it('makes nothing in a dry run', async () => {
-    const us = await aVm()
-    expect(await a.vms.ensureMigrationTarget({ us, dryRun: true })).toMatchObject({ host: 'b' })
-    expect(target('b').instances.has(us.vmName)).toBe(false)
-    const vm = await a.service.getVm({ namespace: us.namespace, name: us.vmName })
-    expect(vm.target).toBeUndefined()
   })
 
   it('asks the next host when one refuses', async () => {

@@ -38,17 +38,17 @@ export class StandInController implements MoveController {
       return whole
     })
 
-  ensureMigrationTarget: MoveController['ensureMigrationTarget'] = async ({ us, toHost, dryRun }) => {
+  ensureMigrationTarget: MoveController['ensureMigrationTarget'] = async ({ us, toHost }) => {
     this.before('ensureMigrationTarget')
     const id = present(us)
-    const own = id.podName.split('/')[0]
-    const found = [...this.hosts].find(([host]) => host !== own && (toHost === '' || host === toHost))
-    if (found === undefined)
-      return EnsureMigrationTargetResponse.fromPartial({ action: 2, reason: `no host ${toHost} fits` })
-    const [host, { endpoint, ensureTarget }] = found
-    if (!dryRun) await ensureTarget(id, this.hosts.get(own ?? '')?.endpoint ?? '')
-    return EnsureMigrationTargetResponse.fromPartial({ action: 1, targetEndpoint: endpoint, host })
+    const answer = this.#choose(id, toHost)
+    const [own = ''] = id.podName.split('/')
+    await this.hosts.get(answer.host)?.ensureTarget(id, this.hosts.get(own)?.endpoint ?? '')
+    return answer
   }
+
+  forecastTarget: MoveController['forecastTarget'] = async ({ toHost, vm }) =>
+    this.#call('forecastTarget', () => this.#choose(present(vm?.us), toHost))
 
   switchover: MoveController['switchover'] = async ({ us, them, volumes }) =>
     this.#call('switchover', () => {
@@ -74,6 +74,15 @@ export class StandInController implements MoveController {
     })
 
   listHosts: MoveController['listHosts'] = async () => []
+
+  #choose({ podName }: HypervisorID, toHost: string): EnsureMigrationTargetResponse {
+    const [own] = podName.split('/')
+    const found = [...this.hosts].find(([host]) => host !== own && (toHost === '' || host === toHost))
+    if (found === undefined)
+      return EnsureMigrationTargetResponse.fromPartial({ action: 2, reason: `no host ${toHost} fits` })
+    const [host, { endpoint }] = found
+    return EnsureMigrationTargetResponse.fromPartial({ action: 1, targetEndpoint: endpoint, host })
+  }
 
   #call<Answer>(name: keyof MoveController, work: () => Answer): Answer {
     this.before(name)

@@ -3,7 +3,13 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { HypervisorID, LeaseMode, MigrationSwitchoverRequest_VolumePlace, RunLeaseUpdate } from "../../../vm.ts";
+import {
+  EnsureMigrationTargetResponse,
+  HypervisorID,
+  LeaseMode,
+  MigrationSwitchoverRequest_VolumePlace,
+  RunLeaseUpdate,
+} from "../../../vm.ts";
 import { Specification } from "../../instance/v1/instance.ts";
 
 export const protobufPackage = "microvm.controller.v1";
@@ -111,6 +117,15 @@ export interface EnsureVmRequest {
   us: HypervisorID | undefined;
   settings: VmSettings | undefined;
   volumes: MigrationSwitchoverRequest_VolumePlace[];
+}
+
+export interface ForecastTargetRequest {
+  /** What its hypervisor says of it. */
+  vm:
+    | EnsureVmRequest
+    | undefined;
+  /** Id of the host that the VM is to move to; empty lets the controller choose. */
+  toHost: string;
 }
 
 export interface GetVmRequest {
@@ -1067,6 +1082,73 @@ export const EnsureVmRequest: MessageFns<EnsureVmRequest> = {
   },
 };
 
+function createBaseForecastTargetRequest(): ForecastTargetRequest {
+  return { vm: undefined, toHost: "" };
+}
+
+export const ForecastTargetRequest: MessageFns<ForecastTargetRequest> = {
+  encode(message: ForecastTargetRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.vm !== undefined) {
+      EnsureVmRequest.encode(message.vm, writer.uint32(10).fork()).join();
+    }
+    if (message.toHost !== "") {
+      writer.uint32(18).string(message.toHost);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForecastTargetRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForecastTargetRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.vm = EnsureVmRequest.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.toHost = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ForecastTargetRequest>): ForecastTargetRequest {
+    return ForecastTargetRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForecastTargetRequest>): ForecastTargetRequest {
+    const message = createBaseForecastTargetRequest();
+    message.vm = (object.vm !== undefined && object.vm !== null) ? EnsureVmRequest.fromPartial(object.vm) : undefined;
+    message.toHost = object.toHost ?? "";
+    return message;
+  },
+};
+
 function createBaseGetVmRequest(): GetVmRequest {
   return { namespace: "", name: "" };
 }
@@ -1549,6 +1631,15 @@ export const ControllerServiceDefinition = {
       requestType: EnsureVmRequest as typeof EnsureVmRequest,
       requestStream: false,
       responseType: Vm as typeof Vm,
+      responseStream: false,
+      options: {},
+    },
+    /** Answers where a VM could move, as EnsureMigrationTarget does, also for one that it does not know. Changes nothing. */
+    forecastTarget: {
+      name: "ForecastTarget",
+      requestType: ForecastTargetRequest as typeof ForecastTargetRequest,
+      requestStream: false,
+      responseType: EnsureMigrationTargetResponse as typeof EnsureMigrationTargetResponse,
       responseStream: false,
       options: {},
     },

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { connect } from 'node:net'
 import { dirname } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -17,6 +17,7 @@ import { checkShared, markDisks, unmarkDisks } from '../../../../../src/host/mig
 import { readCredentials } from '../../../../../src/host/tls/credentials.ts'
 import { dialHost } from '../../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../../src/rpc/client.ts'
+import { listeningPorts } from '../../../../support/processes.ts'
 import { leftovers } from '../../../../support/wing/leftovers.ts'
 import { hostOf } from '../../../../support/wing/moves/host-certificates.ts'
 import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
@@ -25,23 +26,6 @@ import { ADMIN, file } from '../../../../support/wing/requests.ts'
 const TIMEOUT_MS = 120_000
 const US: HypervisorID = { vmName: 'other', namespace: 'default', podName: 'a/1', runId: 1n }
 const PROTOCOL = { qmeuBlock: { constraintTls: true, constraintHandover: 2 } }
-
-/** The ports of TCP on which this process listens. */
-function listeningPorts(): readonly number[] {
-  const own = readdirSync('/proc/self/fd').map((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`)
-    } catch {
-      return ''
-    }
-  })
-  const lines = readFileSync('/proc/self/net/tcp', 'utf8').split('\n')
-  return lines.flatMap((line) => {
-    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)
-    const isListening = state === '0A' && own.includes(`socket:[${inode}]`)
-    return isListening ? [Number.parseInt(local.split(':')[1] ?? '', 16)] : []
-  })
-}
 
 describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
   let hosts: MovingHosts
@@ -78,6 +62,8 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
 
   it('is told beforehand, with what keeps the machine here', async () => {
     const dry = async (toHost: string) => (await hosts.move('a', toHost, { dryRun: true })).at(-1)?.forecast
+    const { vms } = hosts.controller
+    vms.clear()
     expect(await dry('b')).toMatchObject({ host: 'b', obstacles: [], memoryBytes: 64n * 2n ** 20n })
     expect(await dry('nowhere')).toMatchObject({
       host: '',
@@ -88,6 +74,7 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     hosts.controller.hosts.set('b', { ...target, endpoint: '127.0.0.1:1' })
     expect(await dry('b')).toMatchObject({ obstacles: ['host b at 127.0.0.1:1: ECONNREFUSED'] })
     hosts.controller.hosts.set('b', target)
+    expect([...vms]).toEqual([])
     await expectUnmoved()
   })
 

@@ -10,6 +10,7 @@ import {
 } from '../../../../../src/gen/microvm/instance/v1/instance.ts'
 import { startCollector } from '../../../../support/host/otlp-collector.ts'
 import { daemonClient } from '../../../../support/host-wing/running-daemon.ts'
+import { listeningPorts } from '../../../../support/processes.ts'
 import { leftovers } from '../../../../support/wing/leftovers.ts'
 import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
 import { image } from '../../../../support/wing/real-wing.ts'
@@ -151,7 +152,9 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     const { authoritative } = hosts.controller.vms.get('default/web') ?? {}
     const source = hosts.controller.hosts.get('a')?.endpoint ?? ''
     if (authoritative) await hosts.controller.hosts.get('b')?.ensureTarget(authoritative, source)
+    const ports = listeningPorts()
     const forecast = await dry()
+    expect(listeningPorts()).toEqual(ports)
     expect(forecast).toMatchObject({ obstacles: [], diskBytes: bytes })
     expect(forecast?.expectedMs).toBeGreaterThan(0n)
     const answers = await hosts.move('a', 'b')
