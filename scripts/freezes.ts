@@ -1,13 +1,15 @@
 import { writeFileSync } from 'node:fs'
-import { FREEZES, freezesTable, readFreezesRun } from './test/freezes-run.ts'
-import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { DEFAULT_COUNT, FREEZES, freezesTable } from './test/freezes-run.ts'
+import { type LongRun, runLong } from './test/long-run.ts'
+import { readRun } from './test/read-run.ts'
 
 /**
  * `npm run freezes -- [--count N] [--seed S]`: guests stop at random moments and go on, half of them with another QEMU. The
  * exit status is 1 when one lost something. SIGTERM ends the run after the next freeze.
  */
 function prepare(): LongRun {
-  const { count, seed } = readFreezesRun(process.argv.slice(2), randomSeed())
+  const { numbers, seed } = readRun(process.argv.slice(2), ['count'])
+  const count = numbers.get('count') ?? DEFAULT_COUNT
   console.log(`freezes: ${count}, --seed ${seed}`)
   return {
     seed,

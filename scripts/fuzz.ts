@@ -1,12 +1,12 @@
 import { FUZZ, fuzzTable, readFuzzRun } from './test/fuzz-run.ts'
-import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { type LongRun, runLong } from './test/long-run.ts'
 
 /**
  * `npm run fuzz -- [--cases N] [--seed N] [--replay FILE/TARGET:SEED:PATH] [PATTERN]…`: runs the fuzz group with any number
  * of cases, or one case again. The exit status is 1 when a target failed.
  */
 function prepare(): LongRun {
-  const { cases, seed, replay, patterns } = readFuzzRun(process.argv.slice(2), randomSeed())
+  const { cases, seed, replay, patterns } = readFuzzRun(process.argv.slice(2))
   console.log(replay === undefined ? `fuzz: ${cases} cases, --seed ${seed}` : `fuzz: ${replay}`)
   return {
     seed,

@@ -1,8 +1,8 @@
 import { messageOf } from '../src/base/errors.ts'
 import { projectRoot } from '../src/build/project.ts'
 import { summaryLine } from './test/counts.ts'
-import { INSTANCES, readInstancesRun } from './test/instances-run.ts'
-import { randomSeed } from './test/long-run.ts'
+import { INSTANCES } from './test/instances-run.ts'
+import { readRun } from './test/read-run.ts'
 import { runVitest } from './test/run-vitest.ts'
 
 /**
@@ -12,7 +12,8 @@ import { runVitest } from './test/run-vitest.ts'
  * went wrong or left something behind.
  */
 try {
-  const { lives, seed } = readInstancesRun(process.argv.slice(2), randomSeed())
+  const { numbers, seed } = readRun(process.argv.slice(2), ['lives'])
+  const lives = numbers.get('lives') ?? 100
   console.log(`instances: ${lives} lives, --seed ${seed}`)
   const start = performance.now()
   const counts = await runVitest({

@@ -1,13 +1,13 @@
 import { buildAgent } from '../src/build/agent.ts'
 import { KILLS, killsTable, readKillsRun } from './test/kills-run.ts'
-import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { type LongRun, runLong } from './test/long-run.ts'
 
 /**
  * `npm run kills -- [--kills N] [--steps N] [--lives N] [--seed N] [PATTERN]…`: runs the kills group with any number of kills.
  * The exit status is 1 when a test failed.
  */
 async function prepare(): Promise<LongRun> {
-  const { kills, steps, lives, seed, patterns } = readKillsRun(process.argv.slice(2), randomSeed())
+  const { kills, steps, lives, seed, patterns } = readKillsRun(process.argv.slice(2))
   console.log(`kills: ${kills} at random, ${steps} at steps, ${lives} lives, --seed ${seed}`)
   await buildAgent()
   return {

@@ -1,5 +1,5 @@
 import { FUZZ, fuzzTable } from './test/fuzz-run.ts'
-import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
+import { type LongRun, runLong } from './test/long-run.ts'
 import { COMMANDS_A_CASE, readModelRun } from './test/model-run.ts'
 
 /**
@@ -7,7 +7,7 @@ import { COMMANDS_A_CASE, readModelRun } from './test/model-run.ts'
  * failed case with its seed and exits with status 1.
  */
 function prepare(): LongRun {
-  const { cases, seed } = readModelRun(process.argv.slice(2), randomSeed())
+  const { cases, seed } = readModelRun(process.argv.slice(2))
   console.log(`model: ${COMMANDS_A_CASE} commands a case, --seed ${seed}`)
   return {
     seed,

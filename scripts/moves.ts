@@ -1,6 +1,7 @@
 import { writeFileSync } from 'node:fs'
-import { type LongRun, randomSeed, runLong } from './test/long-run.ts'
-import { MOVES, movesTable, readMovesRun } from './test/moves-run.ts'
+import { type LongRun, runLong } from './test/long-run.ts'
+import { MOVES, movesTable } from './test/moves-run.ts'
+import { readRun } from './test/read-run.ts'
 
 /**
  * `npm run moves -- [--count N] [--seed S]`: a machine moves back and forth between two hosts while daemons, controllers, etcd,
@@ -8,7 +9,8 @@ import { MOVES, movesTable, readMovesRun } from './test/moves-run.ts'
  * nobody, or something was lost. SIGTERM ends the run after the next move.
  */
 function prepare(): LongRun {
-  const { count, seed } = readMovesRun(process.argv.slice(2), randomSeed())
+  const { numbers, seed } = readRun(process.argv.slice(2), ['count'])
+  const count = numbers.get('count') ?? 100
   console.log(`moves: ${count}, --seed ${seed}`)
   return {
     seed,

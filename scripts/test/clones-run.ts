@@ -1,5 +1,5 @@
 import { figuresTable, readFigures } from './figures.ts'
-import { numberAfter } from './number-option.ts'
+import { readRun } from './read-run.ts'
 
 export const CLONES = {
   count: 'MICROVM_CLONES',
@@ -13,24 +13,17 @@ export const CLONES = {
 const FEW = 2
 const MOST = 100
 
-const LARGEST_SEED = 0x7fffffff
-
 export interface ClonesRun {
   readonly count: number
   readonly seed: number
 }
 
 /** Throws on a wrong word. */
-export function readClonesRun(args: readonly string[], randomSeed: number): ClonesRun {
-  let run = { count: 20, seed: randomSeed }
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--count') run = { ...run, count: numberAfter(word, words.next().value, MOST) }
-    else if (word === '--seed') run = { ...run, seed: numberAfter(word, words.next().value, LARGEST_SEED) }
-    else throw new Error(`unknown option ${word}: want [--count N] [--seed S]`)
-  }
-  if (run.count < FEW) throw new Error(`--count ${run.count}: want a number from ${FEW} to ${MOST}`)
-  return run
+export function readClonesRun(args: readonly string[]): ClonesRun {
+  const { numbers, seed } = readRun(args, ['count'])
+  const count = numbers.get('count') ?? 20
+  if (count < FEW || count > MOST) throw new Error(`--count ${count}: want a number from ${FEW} to ${MOST}`)
+  return { count, seed }
 }
 
 /** What the environment of a test asks for. */

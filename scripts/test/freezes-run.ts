@@ -1,5 +1,5 @@
 import { figuresTable, readFigures } from './figures.ts'
-import { numberAfter } from './number-option.ts'
+import { randomSeed } from './read-run.ts'
 
 export const FREEZES = {
   count: 'MICROVM_FREEZES',
@@ -16,32 +16,15 @@ export const FREEZES = {
 /** What `npm test` takes, of both ways together. */
 export const DEFAULT_COUNT = 4
 
-const LARGEST_SEED = 0x7fffffff
-
-export interface FreezesRun {
+/** What the environment of a test asks for. */
+export function freezesShare(environment: Readonly<Record<string, string | undefined>>): {
   readonly count: number
   readonly seed: number
-}
-
-/** Throws on a wrong word. */
-export function readFreezesRun(args: readonly string[], randomSeed: number): FreezesRun {
-  let run = { count: DEFAULT_COUNT, seed: randomSeed }
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--count') run = { ...run, count: numberAfter(word, words.next().value, 1_000_000) }
-    else if (word === '--seed') run = { ...run, seed: numberAfter(word, words.next().value, LARGEST_SEED) }
-    else throw new Error(`unknown option ${word}: want [--count N] [--seed S]`)
-  }
-  return run
-}
-
-/** What the environment of a test asks for. */
-export function freezesShare(
-  environment: Readonly<Record<string, string | undefined>>,
-): FreezesRun & { readonly progressMs: number } {
+  readonly progressMs: number
+} {
   return {
     count: Number(environment[FREEZES.count] ?? DEFAULT_COUNT),
-    seed: Number(environment[FREEZES.seed] ?? Math.floor(Math.random() * LARGEST_SEED)),
+    seed: Number(environment[FREEZES.seed] ?? randomSeed()),
     progressMs: Number(environment[FREEZES.progressSeconds] ?? Number.POSITIVE_INFINITY) * 1000,
   }
 }

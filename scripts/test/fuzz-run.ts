@@ -1,5 +1,5 @@
 import { figuresTable, readFigures } from './figures.ts'
-import { numberAfter } from './number-option.ts'
+import { readRun } from './read-run.ts'
 
 export const FUZZ = {
   cases: 'MICROVM_FUZZ_CASES',
@@ -22,24 +22,19 @@ export interface FuzzRun {
   readonly patterns: readonly string[]
 }
 
-const USAGE = 'want [--cases N] [--seed N] [--replay FILE/TARGET:SEED:PATH] [PATTERN]…'
+const OTHERS = '[--replay FILE/TARGET:SEED:PATH] [PATTERN]…'
 
 /** Throws an error that names the wrong word. */
-export function readFuzzRun(args: readonly string[], randomSeed: number): FuzzRun {
-  const patterns: string[] = []
-  let cases = DEFAULT_CASES
-  let seed = randomSeed
-  let replay: string | undefined
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--cases') cases = numberAfter(word, words.next().value, 1_000_000_000)
-    else if (word === '--seed') seed = numberAfter(word, words.next().value, 0x7fffffff)
-    else if (word === '--replay') replay = replayAfter(words.next().value)
-    else if (word.startsWith('-')) throw new Error(`unknown option ${word}: ${USAGE}`)
-    else patterns.push(word)
-  }
+export function readFuzzRun(args: readonly string[]): FuzzRun {
+  const at = args.indexOf('--replay')
+  const replay = at < 0 ? undefined : replayAfter(args[at + 1])
+  const rest = at < 0 ? args : args.toSpliced(at, 2)
+  const { numbers, seed, patterns } = readRun(rest, ['cases'], OTHERS)
   const [file] = replay?.split('/', 1) ?? []
-  return { cases, seed, replay, patterns: file === undefined ? patterns : [`test/fuzz/${file}.test.ts`] }
+  return {
+    ...{ cases: numbers.get('cases') ?? DEFAULT_CASES, seed, replay },
+    patterns: file === undefined ? patterns : [`test/fuzz/${file}.test.ts`],
+  }
 }
 
 function replayAfter(text: string | undefined): string {

@@ -1,5 +1,5 @@
 import { figuresTable, readFigures } from './figures.ts'
-import { numberAfter } from './number-option.ts'
+import { readRun } from './read-run.ts'
 
 export const KILLS = {
   kills: 'MICROVM_KILLS',
@@ -27,27 +27,12 @@ export interface KillsRun extends KillsShare {
   readonly patterns: readonly string[]
 }
 
-const USAGE = 'want [--kills N] [--steps N] [--lives N] [--seed N] [PATTERN]…'
-
 /** A part that is not named is left out; without any, all have the share of `npm test`. Throws on a wrong word. */
-export function readKillsRun(args: readonly string[], randomSeed: number): KillsRun {
-  const patterns: string[] = []
-  const named: { kills?: number; steps?: number; lives?: number } = {}
-  let seed = randomSeed
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--kills' || word === '--steps' || word === '--lives')
-      named[word === '--kills' ? 'kills' : word === '--steps' ? 'steps' : 'lives'] = numberAfter(
-        word,
-        words.next().value,
-        1_000_000_000,
-      )
-    else if (word === '--seed') seed = numberAfter(word, words.next().value, 0x7fffffff)
-    else if (word.startsWith('-')) throw new Error(`unknown option ${word}: ${USAGE}`)
-    else patterns.push(word)
-  }
-  const share = Object.keys(named).length === 0 ? DEFAULT_SHARE : { kills: 0, steps: 0, lives: 0, ...named }
-  return { ...share, seed, patterns }
+export function readKillsRun(args: readonly string[]): KillsRun {
+  const { numbers, ...run } = readRun(args, ['kills', 'steps', 'lives'], '[PATTERN]…')
+  if (numbers.size === 0) return { ...DEFAULT_SHARE, ...run }
+  const of = (name: keyof KillsShare) => numbers.get(name) ?? 0
+  return { kills: of('kills'), steps: of('steps'), lives: of('lives'), ...run }
 }
 
 export interface KillsFigures {

@@ -41,7 +41,3 @@ export async function runLong(
     removeTemporaryFolder(folder)
   }
 }
-
-export function randomSeed(): number {
-  return Math.floor(Math.random() * 0x7fffffff)
-}

@@ -1,4 +1,4 @@
-import { numberAfter } from './number-option.ts'
+import { readRun } from './read-run.ts'
 
 export const COMMANDS_A_CASE = 25
 
@@ -11,18 +11,10 @@ export interface ModelRun {
   readonly seed: number
 }
 
-const USAGE = 'want --commands N [--seed N]'
-
 /** Throws an error that names the wrong word. */
-export function readModelRun(args: readonly string[], randomSeed: number): ModelRun {
-  let commands: number | undefined
-  let seed = randomSeed
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--commands') commands = numberAfter(word, words.next().value, 10_000_000)
-    else if (word === '--seed') seed = numberAfter(word, words.next().value, 0x7fffffff)
-    else throw new Error(`unknown option ${word}: ${USAGE}`)
-  }
-  if (commands === undefined) throw new Error(`--commands: is missing, ${USAGE}`)
+export function readModelRun(args: readonly string[]): ModelRun {
+  const { numbers, seed } = readRun(args, ['commands'])
+  const commands = numbers.get('commands')
+  if (commands === undefined) throw new Error('--commands: is missing, want --commands N')
   return { cases: (Math.ceil(commands / COMMANDS_A_CASE) * 1000) / MODEL_SHARE, seed }
 }

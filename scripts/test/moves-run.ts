@@ -1,5 +1,4 @@
 import { figuresTable, readFigures } from './figures.ts'
-import { numberAfter } from './number-option.ts'
 
 export const MOVES = {
   count: 'MICROVM_MOVES',
@@ -11,24 +10,9 @@ export const MOVES = {
   stop: 'MICROVM_MOVES_STOP',
 } as const
 
-const DEFAULT_COUNT = 100
-const LARGEST_SEED = 0x7fffffff
-
 export interface MovesRun {
   readonly count: number
   readonly seed: number
-}
-
-/** Throws on a wrong word. */
-export function readMovesRun(args: readonly string[], randomSeed: number): MovesRun {
-  let run = { count: DEFAULT_COUNT, seed: randomSeed }
-  const words = args[Symbol.iterator]()
-  for (const word of words) {
-    if (word === '--count') run = { ...run, count: numberAfter(word, words.next().value, 1_000_000) }
-    else if (word === '--seed') run = { ...run, seed: numberAfter(word, words.next().value, LARGEST_SEED) }
-    else throw new Error(`unknown option ${word}: want [--count N] [--seed S]`)
-  }
-  return run
 }
 
 /** What the environment of a test asks for; undefined for the share of `npm test`. */

@@ -5,10 +5,10 @@ import { clonesShare, clonesTable, readClonesRun } from '../../../scripts/test/c
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 it('reads how many clones there are to be, and which one dies', () => {
-  expect(readClonesRun([], 9)).toEqual({ count: 20, seed: 9 })
-  expect(readClonesRun(['--count', '8', '--seed', '5'], 9)).toEqual({ count: 8, seed: 5 })
-  expect(() => readClonesRun(['--kills', '2'], 9)).toThrow('--kills')
-  expect(() => readClonesRun(['--count', '1'], 9)).toThrow('--count 1: want a number from 2 to 100')
+  expect(readClonesRun([])).toEqual({ count: 20, seed: expect.any(Number) })
+  expect(readClonesRun(['--count', '8', '--seed', '5'])).toEqual({ count: 8, seed: 5 })
+  expect(() => readClonesRun(['--kills', '2'])).toThrow('unknown option --kills: want [--count N] [--seed N]')
+  expect(() => readClonesRun(['--count', '1'])).toThrow('--count 1: want a number from 2 to 100')
   expect(clonesShare({})).toEqual({ count: 2, seed: 0, isLong: false })
   expect(clonesShare({ MICROVM_CLONES: '8', MICROVM_CLONES_SEED: '3' })).toEqual({
     ...{ count: 8, seed: 3, isLong: true },

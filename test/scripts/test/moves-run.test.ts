@@ -1,13 +1,10 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { type MovesFigures, movesAsked, movesTable, readMovesRun } from '../../../scripts/test/moves-run.ts'
+import { type MovesFigures, movesAsked, movesTable } from '../../../scripts/test/moves-run.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 it('reads how many moves there are to be, and what chooses their faults', () => {
-  expect(readMovesRun([], 9)).toEqual({ count: 100, seed: 9 })
-  expect(readMovesRun(['--count', '200', '--seed', '5'], 9)).toEqual({ count: 200, seed: 5 })
-  expect(() => readMovesRun(['--kills', '2'], 9)).toThrow('--kills')
   expect(movesAsked({ MICROVM_MOVES: '8', MICROVM_MOVES_SEED: '3' })).toEqual({ count: 8, seed: 3 })
   expect(movesAsked({})).toBeUndefined()
 })
