@@ -267,6 +267,7 @@ export interface MigrationProtocol_Qemu {
 export interface MigrationProtocol_Qemu_Disk {
   /** Key of the backend. */
   key: string;
+  /** As the guest sees it: with its layers, and without the header of its encryption. */
   sizeBytes: bigint;
   /** Of the source. A disk that the target has at the same path is not copied. */
   path: string;
