@@ -46,6 +46,7 @@ const PATHS = [
   ...['host/controller', 'host/idle-lease'],
   'host/warm-start',
   'host/console-calls',
+  'host/console-guest',
 ]
 const SCRIPTS = new Map(PATHS.map((path) => [basename(path), join(import.meta.dirname, `${path}.ts`)]))
 
