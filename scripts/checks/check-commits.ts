@@ -15,6 +15,8 @@ export const AREAS: readonly string[] = [
     'controller',
     'hypervisor',
     'leases',
+    'migration',
+    'moves',
     'spec',
     'qemu',
     'instance',
