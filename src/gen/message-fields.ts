@@ -3960,6 +3960,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "key",
    "property": "key"
+  },
+  {
+   "number": 3,
+   "name": "look_only",
+   "property": "lookOnly"
   }
  ],
  "microvm.instance.v1.SetSecretRequest": [

@@ -42,7 +42,10 @@ function step() {
   const begin = (host?: string) =>
     make(
       context,
-      { words: ['root', '', '/s'], ...(host && { bridge: { host, to: () => ({}) } }) },
+      {
+        words: ['root', '', '/s'],
+        server: { standIn: () => ({}), ...(host && { bridge: { host, to: () => ({}) } }) },
+      },
       { uid: 0 },
     )
   return { begin, end: () => ending.abort(new AgentError('ABORTED', 'killed')), volumes }

@@ -58,12 +58,6 @@ const FIRST_ERRORS: readonly (readonly [
   ['full leases', text({ leaseMode: 2 }), 'lease_mode: LM_FULL_LEASES: want controller_endpoint with', 2],
   ['a controller', text({ controllerEndpoint: 'a' }), 'controller_endpoint: "a", want HOST:PORT, such', 2],
   [
-    'full leases of a migration',
-    text({ ...{ mode: 3, leaseMode: 2 }, controllerEndpoint: 'a:1' }),
-    'lease_mode: LM_FULL_LEASES: its machine does not move, want LM_STORAGE_LOCKING',
-    2,
-  ],
-  [
     'a namespace with a path',
     text({ controllerEndpoint: 'a:1', namespace: 'a/b' }),
     'namespace: "a/b", want 1 to 63 of a-z',

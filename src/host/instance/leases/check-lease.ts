@@ -1,5 +1,11 @@
 import { AgentError } from '../../../base/errors.ts'
-import type { Lease } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type Backend,
+  type File,
+  File_Access,
+  type Lease,
+  type Specification,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { LeaseMode } from '../../../gen/vm.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -26,6 +32,40 @@ export function checkedLease(lease: Lease | undefined): Lease | undefined {
 /** Whether a machine runs only while a grant lasts. */
 export function isFull(lease: Lease | undefined): boolean {
   return lease?.mode === LeaseMode.LM_FULL_LEASES
+}
+
+/** Whether a server has the file for QEMU, which would write to it. */
+export function isVolume(
+  backend: Backend,
+  lease: Lease | undefined,
+): backend is Backend & { readonly file: File } {
+  return isFull(lease) && backend.file?.access === File_Access.READ_WRITE
+}
+
+/** What QEMU opens itself. */
+export function withoutVolumes(
+  specification: Specification,
+  { properties }: Pick<InstanceRecord, 'properties'>,
+): Specification {
+  const others = Object.entries(specification.backends).filter(
+    ([, backend]) => !isVolume(backend, properties?.lease),
+  )
+  return { ...specification, backends: Object.fromEntries(others) }
+}
+
+/** The same with the host of each volume, which is `own` where none is named. */
+export function withVolumeHosts<Record extends Pick<InstanceRecord, 'properties' | 'specification'>>(
+  record: Record,
+  own: string,
+): Record {
+  const { properties, specification } = record
+  if (specification === undefined || !isFull(properties?.lease)) return record
+  const backends = Object.entries(specification.backends).map(([key, backend]) =>
+    isVolume(backend, properties?.lease)
+      ? [key, { ...backend, file: { ...backend.file, host: backend.file.host || own } }]
+      : [key, backend],
+  )
+  return { ...record, specification: { ...specification, backends: Object.fromEntries(backends) } }
 }
 
 type AnyBackend = { readonly kind: string; readonly access?: string; readonly host?: string | undefined }

@@ -1,10 +1,6 @@
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import {
-  type EnsureInstanceRequest,
-  File_Access,
-  type Lease,
-} from '../../../gen/microvm/instance/v1/instance.ts'
+import type { EnsureInstanceRequest, Lease } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { HypervisorID } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
@@ -15,7 +11,7 @@ import type { Machine } from '../machine/machine.ts'
 import { hypervisorOf, instanceIdOf, type OnlyVm } from '../moving/only-vm.ts'
 import { isOnItsWay } from '../moving/undecided.ts'
 import type { Change, Registry } from '../registry/registry.ts'
-import { checkedLease, isFull } from './check-lease.ts'
+import { checkedLease, isFull, isVolume } from './check-lease.ts'
 import { type LeaseController, MachineLease } from './machine-lease.ts'
 import { fencedTap } from './network-fence.ts'
 import { Removals } from './removals.ts'
@@ -74,7 +70,11 @@ export function openLeases(host: LeaseHost): HostLeases {
     begin: async (instance, next) => {
       const lease = next.properties?.lease
       // A target becomes the hypervisor by a switchover.
-      if (lease === undefined || next.awaiting !== undefined) return {}
+      if (lease === undefined) return {}
+      if (next.awaiting !== undefined) {
+        if (isFull(lease)) instance.context.lease = leaseOf(instance, next, true)
+        return {}
+      }
       const run = { instanceId: instanceIdOf(next, host.only), runId: await host.nextRunId() }
       const begun = leaseOf(instance, { ...next, ...run }, false)
       // A controller may know it although its answer was lost.
@@ -183,9 +183,11 @@ async function takeIn(instance: MachineInstance, lease: MachineLease, { log }: L
 
 /** The files that QEMU would write to, which their hosts serve to the machine of LM_FULL_LEASES. */
 function volumesOf({ properties, specification }: Readonly<InstanceRecord>, own: string) {
-  if (!isFull(properties?.lease)) return []
-  return Object.entries(specification?.backends ?? {}).flatMap(([key, { file }]) =>
-    file?.access === File_Access.READ_WRITE ? [{ key, host: file.host || own, path: file.path }] : [],
+  const { backends = {} } = specification ?? {}
+  return Object.entries(backends).flatMap(([key, backend]) =>
+    isVolume(backend, properties?.lease)
+      ? [{ key, host: backend.file.host || own, path: backend.file.path }]
+      : [],
   )
 }
 

@@ -78,6 +78,12 @@ export class LeaseKeeper {
     this.#isAcquiring = false
   }
 
+  /** Waits for a grant that is asked for from now on. Rejects with the reason of `signal`. */
+  async renewed(signal: AbortSignal): Promise<void> {
+    const both = AbortSignal.any([signal, this.#over.signal])
+    while (!(await this.#renewed(both))) await this.#parts.clock.sleep(FIRST_PAUSE_MS, both)
+  }
+
   /** Renews the lease until it ends or is closed; never rejects. */
   async keep(): Promise<void> {
     const { clock } = this.#parts

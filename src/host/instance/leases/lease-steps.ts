@@ -3,7 +3,7 @@ import type { PacketFilters } from '../filters/nft.ts'
 import type { Holder } from '../holder/holder.ts'
 import type { MachineLease } from './machine-lease.ts'
 import { fencedTap, removeFence } from './network-fence.ts'
-import type { Bridge, Volumes } from './volumes.ts'
+import type { Server, Volumes } from './volumes.ts'
 
 interface LeaseContext {
   readonly folder: string
@@ -14,14 +14,22 @@ interface LeaseContext {
   readonly ending: () => AbortSignal
 }
 
-interface Words {
+interface Planned {
   readonly words: readonly string[]
+  readonly awaitsLease?: true
 }
+
+/** Steps of a machine with LM_FULL_LEASES. One that comes from another host makes them again once it is to run here. */
+export const STEPS_OF_LEASE: readonly string[] = ['lease', 'volume', 'fence']
 
 /** Lets a tap's guest send only while its lease lasts: words are its backend's key, a table and the interface. */
 export const FENCE_STEP = {
-  make: async ({ folder, lease }: LeaseContext, { words: [key = '', , interfaceName = ''] }: Words) =>
-    await present(lease).fence(fencedTap(folder, key, interfaceName)),
+  make: async (
+    { folder, lease }: LeaseContext,
+    { awaitsLease, words: [key = '', , interfaceName = ''] }: Planned,
+  ) => {
+    if (!awaitsLease) await present(lease).fence(fencedTap(folder, key, interfaceName))
+  },
   // A copied state folder has the table of the original.
   undo: async ({ filters, folder, lease }: LeaseContext, [key = '', table = '']: readonly string[]) => {
     if (table !== fencedTap(folder, key, '').table) return
@@ -32,33 +40,50 @@ export const FENCE_STEP = {
 
 /** A first grant, with whose end the holder ends the machine. Words are an empty one. */
 export const LEASE_STEP = {
-  make: async ({ ending, holder, lease }: LeaseContext) =>
-    await present(lease).acquire(present(holder), ending()),
+  make: async ({ ending, holder, lease }: LeaseContext, { awaitsLease }: Planned) => {
+    if (!awaitsLease) await present(lease).acquire(present(holder), ending())
+  },
   undo: async ({ lease }: LeaseContext) => lease?.close(),
 }
 
-interface VolumeWords extends Words {
-  readonly bridge?: Bridge<object>
+interface PlannedVolume extends Planned {
+  readonly server?: Server<object>
 }
 
 /** What is fenced off is served here: by the daemon of a volume, or by one of the machine where another host has the file. */
 export function volumeStep<
   Context extends LeaseContext,
-  Planned extends VolumeWords,
+  Volume extends PlannedVolume,
   Record extends { readonly uid: number },
 >(
   daemon: () => {
-    readonly make: (context: Context, planned: Planned, record: Record) => Promise<void>
+    readonly make: (context: Context, planned: Volume, record: Record) => Promise<void>
     readonly undo: (context: Context, words: readonly string[]) => Promise<void>
   },
 ) {
   return {
-    make: async (context: Context, planned: Planned, record: Record): Promise<void> => {
-      const { ending, lease, volumes } = context
-      const { bridge, words } = planned
-      const [key = '', , socket = ''] = words
-      if (bridge === undefined || bridge.host === volumes?.id) {
-        await present(volumes).fence(present(lease).us, key, { socket, uid: record.uid }, ending())
+    make: async (context: Context, planned: Volume, record: Record): Promise<void> => {
+      const { ending, holder, lease, volumes } = context
+      const { awaitsLease, server, words } = planned
+      const [key = '', name = '', socket = ''] = words
+      const { bridge, standIn } = present(server)
+      const writer = { socket, uid: record.uid }
+      const { us } = present(lease)
+      const isHere = bridge === undefined || bridge.host === volumes?.id
+      if (awaitsLease) {
+        const sizeBytes = isHere
+          ? await present(volumes).look(us, key, writer)
+          : await present(lease).lookAtVolume(bridge.host, key, ending())
+        await daemon().make(context, { ...planned, ...standIn(sizeBytes) }, record)
+        return
+      }
+      await daemon().undo(context, words)
+      // QEMU connects again only once what it was connected to has ended.
+      const children = (await holder?.children()) ?? []
+      if (children.some((child) => child.name === name && child.exit === undefined))
+        throw new AgentError('UNAVAILABLE', `volume ${key}: what has served it does not end`)
+      if (isHere) {
+        await present(volumes).fence(us, key, writer, ending())
         return
       }
       const reach = await present(lease).fenceVolume(bridge.host, key, ending())

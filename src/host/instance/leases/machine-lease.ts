@@ -8,11 +8,12 @@ import {
   type Vm,
   type VmSettings,
 } from '../../../gen/microvm/controller/v1/controller.ts'
-import { FenceVolumeRequest } from '../../../gen/microvm/instance/v1/handover.ts'
-import type {
-  HypervisorID,
-  RunLeaseUpdate,
-  MigrationSwitchoverRequest_VolumePlace as VolumePlace,
+import { FenceVolumeRequest, type FenceVolumeResponse } from '../../../gen/microvm/instance/v1/handover.ts'
+import {
+  type HypervisorID,
+  type RunLeaseUpdate,
+  RunLeaseUpdate_Status,
+  type MigrationSwitchoverRequest_VolumePlace as VolumePlace,
 } from '../../../gen/vm.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { PacketFilters } from '../filters/nft.ts'
@@ -29,7 +30,7 @@ export interface LeaseController {
   renewLease(request: RenewLeaseRequest, signal: AbortSignal): Promise<RunLeaseUpdate>
   getVm(request: GetVmRequest): Promise<Vm>
   /** Asks another host. */
-  fenceVolume(host: string, request: FenceVolumeRequest, signal: AbortSignal): Promise<Reach>
+  fenceVolume(host: string, request: FenceVolumeRequest, signal: AbortSignal): Promise<FenceVolumeResponse>
   /** Ends with the signal. */
   runLease(us: HypervisorID, signal: AbortSignal): AsyncIterable<RunLeaseUpdate>
 }
@@ -90,16 +91,18 @@ export class MachineLease {
 
   /** Asks the host that has the disk to let this machine alone write to it. */
   async fenceVolume(host: string, key: string, signal: AbortSignal): Promise<Reach> {
-    const request = FenceVolumeRequest.fromPartial({ us: this.us, key })
-    return await this.#parts.controller.fenceVolume(
-      host,
-      request,
-      AbortSignal.any([this.#over.signal, signal]),
-    )
+    return await this.#askHost(host, FenceVolumeRequest.fromPartial({ us: this.us, key }), signal)
+  }
+
+  /** Asks that host how large the disk is, and whether it would serve it to this one. Resolves with bytes. */
+  async lookAtVolume(host: string, key: string, signal: AbortSignal): Promise<number> {
+    const request = FenceVolumeRequest.fromPartial({ us: this.us, key, lookOnly: true })
+    return Number((await this.#askHost(host, request, signal)).sizeBytes)
   }
 
   /** Waits for a grant, and sets the end of the machine by it. Rejects with UNAVAILABLE when none comes. */
   async acquire(holder: Holder, signal: AbortSignal): Promise<void> {
+    this.#keeper?.close()
     const keeper = this.#keeperFor(holder, 0n)
     const late = AbortSignal.timeout(ACQUIRE_MS)
     try {
@@ -115,6 +118,8 @@ export class MachineLease {
   /** Goes on with the lease that an earlier daemon has kept. */
   async takeIn(holder: Holder, taps: readonly FencedTap[]): Promise<void> {
     const held = await holder.heldLease()
+    // It gets its lease when it is to run here.
+    if (this.#keeper !== undefined || (held === undefined && this.#parts.isOnItsWay())) return
     if (held === undefined || held.hasEnded) return this.#end(LEASE_ENDED)
     const keeper = this.#keeperFor(holder, held.untilNs)
     // Others may have taken the rules away.
@@ -123,6 +128,14 @@ export class MachineLease {
         this.#parts.log.warn('tap not fenced', { interface: tap.interfaceName, error: messageOf(error) }),
       )
     void keeper.keep()
+  }
+
+  /**
+   * Waits for a grant of the present run, in place of one that may have been given up with an earlier run. Rejects with the reason of
+   * `signal`. Does nothing for a machine that has no grants.
+   */
+  async renewed(signal: AbortSignal): Promise<void> {
+    await this.#keeper?.renewed(signal)
   }
 
   /** Lets the guest send by the tap only while the lease lasts. */
@@ -181,13 +194,11 @@ export class MachineLease {
   }
 
   #keeperFor(holder: Holder, untilNs: bigint): LeaseKeeper {
-    const { controller, clock, log } = this.#parts
-    const { us } = this
+    const { clock, log } = this.#parts
     const parts = {
       clock,
       log,
-      renew: (nonce: Uint8Array, signal: AbortSignal) =>
-        controller.renewLease(RenewLeaseRequest.fromPartial({ us, nonce }), signal),
+      renew: (nonce: Uint8Array, signal: AbortSignal) => this.#renew(nonce, signal),
       extend: async (endNs: bigint) => {
         await holder.setLease(endNs)
         this.#endNs = endNs
@@ -198,6 +209,23 @@ export class MachineLease {
     }
     this.#keeper = new LeaseKeeper(parts, untilNs)
     return this.#keeper
+  }
+
+  /** What a controller says of the end of a machine on its way to another host, or of a run that was taken back, is the move's matter. */
+  async #renew(nonce: Uint8Array, signal: AbortSignal): Promise<RunLeaseUpdate> {
+    const { controller, isOnItsWay } = this.#parts
+    const { us } = this
+    const isMoving = isOnItsWay()
+    const update = await controller.renewLease(RenewLeaseRequest.fromPartial({ us, nonce }), signal)
+    if (update.status !== RunLeaseUpdate_Status.STATUS_TERMINATE || !(isMoving || isOnItsWay())) return update
+    throw new AgentError(
+      'FAILED_PRECONDITION',
+      `lease: another hypervisor than run ${us.runId} may run the machine`,
+    )
+  }
+
+  #askHost(host: string, request: FenceVolumeRequest, signal: AbortSignal): Promise<FenceVolumeResponse> {
+    return this.#parts.controller.fenceVolume(host, request, AbortSignal.any([this.#over.signal, signal]))
   }
 
   /** Opens the fences until the end of the last grant. They close by themselves, and the next grant opens them. */

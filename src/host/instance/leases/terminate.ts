@@ -3,6 +3,7 @@ import { messageOf } from '../../../base/errors.ts'
 import { SIGKILL } from '../../../base/signals.ts'
 import type { MachineInstance } from '../instance.ts'
 import { QEMU } from '../machine/machine.ts'
+import { isUndecided } from '../moving/undecided.ts'
 
 /** Ends the machine at once: a controller says so, or its lease has ended. */
 export function terminate(instance: MachineInstance, reason: string): void {
@@ -10,7 +11,17 @@ export function terminate(instance: MachineInstance, reason: string): void {
   const ended = instance.endAtOnce(reason, () => terminated(instance, reason), neverAborted)
   // Not after the changes before.
   holder?.kill(QEMU.child, SIGKILL).catch(() => {})
-  ended.catch((error) => log.error('instance not ended', { reason, error: messageOf(error) }))
+  ended
+    .then(() => decide(instance))
+    .catch((error) => log.error('instance not ended', { reason, error: messageOf(error) }))
+}
+
+/** Asks the controllers who runs a machine that was handed over, until they say it. */
+async function decide(instance: MachineInstance): Promise<void> {
+  const { plugParts, recorded } = instance
+  await instance.change(async () => {
+    if (isUndecided(recorded.steps)) await plugParts.moves?.settle(instance)
+  }, neverAborted)
 }
 
 /** Writes down who has ended the machine, and ends the rest of it. To be called in a change. */

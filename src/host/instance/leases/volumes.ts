@@ -19,6 +19,7 @@ import { endRunning } from '../holder/ask-holder.ts'
 import type { Holder } from '../holder/holder.ts'
 import type { InstanceLimits } from '../limits.ts'
 import type { Registry } from '../registry/registry.ts'
+import { sizeOfBase } from '../snapshots/check-layers.ts'
 import { type HostIdentity, nameOfExport, startVolumeDaemon } from './volume-daemon.ts'
 
 export interface VolumesHost {
@@ -57,10 +58,11 @@ export interface Reach {
   readonly name: string
 }
 
-/** The host that has a volume, and what serves it here. */
-export interface Bridge<Process> {
-  readonly host: string
-  readonly to: (reach: Reach) => Process
+/** What serves a volume here: that of another host, or in its place nothing but zeros of its size. */
+export interface Server<Process> {
+  /** The host that has it, when that is another one. */
+  readonly bridge?: { readonly host: string; readonly to: (reach: Reach) => Process }
+  readonly standIn: (sizeBytes: number) => Process
 }
 
 /** A writer of this host, by a socket that its user may open; or the host of another. */
@@ -134,6 +136,15 @@ export class Volumes {
     return await this.#change(row, fence, signal)
   }
 
+  /**
+   * The size of a volume in bytes. Rejects with FAILED_PRECONDITION where {@link fence} would refuse it, but for who runs the VM:
+   * `us` is to.
+   */
+  async look(us: HypervisorID, key: string, writer: Writer): Promise<number> {
+    const { path } = await this.#placeOf(us, key, writer)
+    return await sizeOfBase({ base: path, qcow2Base: false, secret: '' })
+  }
+
   /** Ends the server that a writer of this host has at the socket, if there is one. */
   async release(socket: string): Promise<void> {
     // Those of other hosts have no socket.
@@ -165,26 +176,29 @@ export class Volumes {
   }
 
   async #recordOf(us: HypervisorID, key: string, writer: Writer): Promise<VolumeRecord> {
-    const { getVm, id } = this.#host
-    const { namespace, vmName: name } = us
-    const refused = (text: string) =>
-      new AgentError('FAILED_PRECONDITION', `volume ${key.slice(0, 128)} of ${name.slice(0, 128)}: ${text}`)
-    const { authoritative, volumes } = await getVm({ namespace, name })
+    const { authoritative, epoch, path } = await this.#placeOf(us, key, writer)
     if (authoritative?.podName !== us.podName || authoritative.runId !== us.runId)
-      throw refused(`${us.podName.slice(0, 128)} does not run the machine, says the controller`)
-    const volume = volumes.find((each) => each.key === key && each.host === id)
-    if (volume === undefined) throw refused(`not on host ${id}, says the controller`)
+      throw refused(us, key, `${us.podName.slice(0, 128)} does not run the machine, says the controller`)
     const before = this.#served.get(rowOf(us, key))
-    if (before !== undefined && before.epoch > volume.epoch)
-      throw refused(`epoch ${before.epoch} has it, want no earlier one than that`)
-    const { epoch, path } = volume
+    if (before !== undefined && before.epoch > epoch)
+      throw refused(us, key, `epoch ${before.epoch} has it, want no earlier one than that`)
     const record = { ...VolumeRecord.create(), ...{ writer: us, key, path, epoch } }
     if ('socket' in writer) return { ...record, socket: writer.socket, uid: writer.uid }
-    const { peer } = writer
-    await this.#checkOffered({ path, peer }).catch((error) => {
-      throw refused(messageOf(error))
-    })
-    return { ...record, peer, port: await freePort(this.#host.listen) }
+    return { ...record, peer: writer.peer, port: await freePort(this.#host.listen) }
+  }
+
+  /** What the controller has of the volume, and who runs its VM. */
+  async #placeOf({ namespace, vmName }: HypervisorID, key: string, writer: Writer) {
+    const { getVm, id } = this.#host
+    const { authoritative, volumes } = await getVm({ namespace, name: vmName })
+    const volume = volumes.find((each) => each.key === key && each.host === id)
+    if (volume === undefined) throw refused({ vmName }, key, `not on host ${id}, says the controller`)
+    const { epoch, path } = volume
+    if ('peer' in writer)
+      await this.#checkOffered({ path, peer: writer.peer }).catch((error) => {
+        throw refused({ vmName }, key, messageOf(error))
+      })
+    return { authoritative, epoch, path }
   }
 
   /** Throws when the path leads elsewhere than when it was offered. */
@@ -348,6 +362,13 @@ async function giveSocket(path: string, uid: number): Promise<void> {
   } finally {
     await file.close()
   }
+}
+
+function refused({ vmName }: Pick<HypervisorID, 'vmName'>, key: string, text: string): AgentError {
+  return new AgentError(
+    'FAILED_PRECONDITION',
+    `volume ${key.slice(0, 128)} of ${vmName.slice(0, 128)}: ${text}`,
+  )
 }
 
 function rowOf({ namespace, vmName }: Pick<HypervisorID, 'namespace' | 'vmName'>, key: string): string {

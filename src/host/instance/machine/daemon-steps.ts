@@ -65,7 +65,13 @@ export async function volumeSteps(
     const name = `${NETWORK_DISK}-${shortName(`${folder}/${key}`)}`
     const socket = join(folder, OWN_FOLDER, `${name}.sock`)
     const words = [key, name, socket, `${join(folder, `${name}.tls`)}/`]
-    if (backend.host === undefined) return [{ step: 'volume', words }]
+    const standIn = (size: number) => {
+      const zeros = { driver: 'null-co', 'node-name': SERVED_DISK, size, 'read-zeroes': true }
+      const at = host.walls === undefined ? socket : relative(folder, socket)
+      const argv = [program, ...serverWords(zeros, at, true)] as const
+      return { argv, ...(host.walls && { walls: confinement({ uid: record.uid, groups: [] }) }) }
+    }
+    if (backend.host === undefined) return [{ step: 'volume', words, server: { standIn } }]
     const { host: server } = backend
     const to = ({ address, port, name: disk }: Reach) => {
       const opener = new StartOpener()
@@ -79,7 +85,7 @@ export async function volumeSteps(
         host.walls === undefined ? {} : { walls: [...opener.walls, ...wallsOf(served, record.uid)] }
       return { argv: [program, ...args] as const, ...walls, ...(links && { links }) }
     }
-    return [{ step: 'volume', words, bridge: { host: server, to } }]
+    return [{ step: 'volume', words, server: { standIn, bridge: { host: server, to } } }]
   })
 }
 
@@ -154,7 +160,6 @@ function argumentsOf(
       const isReadOnly = backend.access === 'read-only'
       const waits = identity && { 'reconnect-delay': RECONNECT_SECONDS }
       const disk = { ...serverOf(backend), ...waits, 'node-name': SERVED_DISK, 'read-only': isReadOnly }
-      const written = `writable=${isReadOnly ? 'off' : 'on'}`
       const file = secrets.get(secretOfDisk(backend) ?? '')
       const secret = file === undefined ? undefined : read(file)
       const client = identity
@@ -168,14 +173,22 @@ function argumentsOf(
           : [`secret,id=${PASSWORD},file=${secret}`]
       const args = [
         ...objects.flatMap((object) => ['--object', object]),
-        ...['--blockdev', JSON.stringify(disk), '--nbd-server', `addr.type=unix,addr.path=${at(socket)}`],
-        ...['--export', `type=nbd,id=export,node-name=${SERVED_DISK},name=${SERVED_DISK},${written}`],
+        ...serverWords(disk, at(socket), !isReadOnly),
       ]
       return { socket, args, leftovers: links ? [`${links.folder}/`] : [], ...(links && { links }) }
     }
     default:
       return backend satisfies never
   }
+}
+
+/** Words of a storage daemon that has one disk for QEMU. */
+function serverWords(disk: object, socket: string, isWritable: boolean): readonly string[] {
+  const written = `writable=${isWritable ? 'on' : 'off'}`
+  return [
+    ...['--blockdev', JSON.stringify(disk), '--nbd-server', `addr.type=unix,addr.path=${socket}`],
+    ...['--export', `type=nbd,id=export,node-name=${SERVED_DISK},name=${SERVED_DISK},${written}`],
+  ]
 }
 
 /** Names of the storage daemon's objects. */

@@ -1,5 +1,6 @@
 import type { State } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
+import { STEPS_OF_LEASE } from '../leases/lease-steps.ts'
 import type { Change } from '../registry/registry.ts'
 import type { PlannedStep } from './steps.ts'
 
@@ -44,5 +45,9 @@ export function withSaved(
   { bring, step, words }: SavedStart,
 ): readonly PlannedStep[] {
   const after = planned.findIndex((each) => each.step === 'folder') + 1
-  return [...planned.slice(0, after), { step, words, bring }, ...planned.slice(after)]
+  const rest = planned.slice(after)
+  const later = rest.map((each) =>
+    STEPS_OF_LEASE.includes(each.step) ? { ...each, awaitsLease: true as const } : each,
+  )
+  return [...planned.slice(0, after), { step, words, bring }, ...(step === 'incoming' ? later : rest)]
 }

@@ -15,7 +15,7 @@ import { answer, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
 import { FENCE_STEP, LEASE_STEP, volumeStep } from '../leases/lease-steps.ts'
 import type { MachineLease } from '../leases/machine-lease.ts'
-import type { Bridge, Volumes } from '../leases/volumes.ts'
+import type { Server, Volumes } from '../leases/volumes.ts'
 import type { InstanceLimits } from '../limits.ts'
 import { writeRecordFile } from '../record/instance-record.ts'
 import { claimSaved, releaseSaved } from '../record/saved-claim.ts'
@@ -88,8 +88,10 @@ export interface PlannedStep {
   readonly links?: { readonly folder: string; readonly targets: Readonly<Record<string, string>> }
   /** Whose files are to be in the folder. */
   readonly machine?: MachineOfDocument
-  /** Of the volume of another host. */
-  readonly bridge?: Bridge<Pick<PlannedStep, 'argv' | 'walls' | 'links'>>
+  /** Of the volume. */
+  readonly server?: Server<Pick<PlannedStep, 'argv' | 'walls' | 'links'>>
+  /** Of what a machine has by its lease, which comes here without one: it is not to run before the step is made again. */
+  readonly awaitsLease?: true
   /** Of the tap: the hardware address of its guest's card. */
   readonly mac?: string
   /** Brings files of a saved machine. */

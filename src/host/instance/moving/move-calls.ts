@@ -2,7 +2,7 @@ import { neverAborted } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import {
   type FenceVolumeRequest,
-  type FenceVolumeResponse,
+  FenceVolumeResponse,
   MoveResponse,
 } from '../../../gen/microvm/instance/v1/handover.ts'
 import {
@@ -109,13 +109,17 @@ function awaiting({ instances }: Pick<MovingHost, 'instances'>, key: string): Ma
 
 async function fenceVolume(
   { volumes }: MovingHost,
-  { us, key }: FenceVolumeRequest,
+  { us, key, lookOnly }: FenceVolumeRequest,
   from: string,
   signal: AbortSignal,
 ): Promise<FenceVolumeResponse> {
   if (us === undefined || !isOf(from, us))
     throw new AgentError('PERMISSION_DENIED', `us.pod_name: not of host ${from}`)
-  if (volumes !== undefined) return await volumes.fence(us, key, { peer: from }, signal)
+  if (volumes !== undefined) {
+    const sizeBytes = lookOnly ? BigInt(await volumes.look(us, key, { peer: from })) : 0n
+    const reach = lookOnly ? {} : await volumes.fence(us, key, { peer: from }, signal)
+    return { ...FenceVolumeResponse.create(), sizeBytes, ...reach }
+  }
   throw new AgentError('FAILED_PRECONDITION', 'no disks for other hosts are here, want controllers in [host]')
 }
 

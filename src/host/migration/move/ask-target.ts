@@ -13,6 +13,7 @@ import {
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { withoutVolumes } from '../../instance/leases/check-lease.ts'
 import { nodeSizes } from '../../instance/snapshots/layer-nodes.ts'
 import { diskNode } from '../../instance/snapshots/layers.ts'
 import type { HostFacts, OutsideFile } from '../manifest.ts'
@@ -35,7 +36,8 @@ export async function announce(instance: MachineInstance, told: Told): Promise<v
 export async function vmOf(instance: MachineInstance, { host, us, facts }: Told): Promise<EnsureVmRequest> {
   const specification = specificationOf(instance)
   const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
-  const settings = { specification, leaseMode: LeaseMode.LM_STORAGE_LOCKING, needs }
+  const { mode = LeaseMode.LM_STORAGE_LOCKING, ttlMs = 0 } = instance.record.properties?.lease ?? {}
+  const settings = { specification, leaseMode: mode, leaseTtlMs: BigInt(ttlMs), needs }
   const volumes = await knownVolumes(host.controller, { namespace: us.namespace, name: us.vmName })
   return EnsureVmRequest.fromPartial({ us, settings, volumes })
 }
@@ -57,7 +59,7 @@ export async function filesOf(
   instance: MachineInstance,
   signal: AbortSignal,
 ): Promise<readonly OutsideFile[]> {
-  const named = filesNamedBy(specificationOf(instance), instance.record)
+  const named = filesNamedBy(withoutVolumes(specificationOf(instance), instance.record), instance.record)
   return await abortable(Promise.all(named.map(outsideFacts)), signal)
 }
 

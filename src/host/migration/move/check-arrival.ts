@@ -3,7 +3,7 @@ import type { MoveEnd, MovePlan } from '../../../gen/microvm/instance/v1/handove
 import { SavedInit, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
-import { checkedLease, isFull } from '../../instance/leases/check-lease.ts'
+import { checkedLease, isFull, isVolume, withoutVolumes } from '../../instance/leases/check-lease.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
@@ -25,14 +25,17 @@ export function checkPlan({ acceleration, cpu, qemu, version }: MovePlan, facts:
 /** The same of its files. Only those are looked at that the machine has, whose owner was checked. */
 export async function checkPlanFiles(
   { files }: MovePlan,
-  { document, specification, target }: InstanceRecord,
+  { document, properties, specification, target }: InstanceRecord,
   along: readonly BulkDisk[],
 ): Promise<void> {
   const replaced = Object.keys(target?.replaceComponents ?? {}).map(contentField)
   const here = files.filter(
     ({ backend, field }) => !along.some(({ key }) => key === backend) && !replaced.includes(field),
   )
-  const named = specification === undefined ? [] : filesNamedBy(specification, { document })
+  const named =
+    specification === undefined
+      ? []
+      : filesNamedBy(withoutVolumes(specification, { properties }), { document })
   const isOf = (name: (typeof named)[number]) => (file: (typeof files)[number]) =>
     file.field === name.field && file.backend === name.backend && file.path === name.path
   const other = here.find((file) => !named.some((name) => isOf(name)(file)))
@@ -56,7 +59,7 @@ export async function recordOf(
   const record = replacedRecord(known, SavedInit.fromPartial({ replaceComponents }), 'migration_target')
   await checkState(record, { folder: SOURCE, manifest: { files: {}, streams: [], unplugged: '' } })
   const lease = checkedLease(known.properties?.lease) ?? properties?.lease
-  if (isFull(lease)) throw refused('properties.lease: LM_FULL_LEASES does not move')
+  if (isFull(lease)) checkVolumes(known, replaceComponents)
   const own = {
     instanceId,
     properties: properties && { ...properties, lease },
@@ -67,6 +70,19 @@ export async function recordOf(
     cid: 0,
   }
   return { ...record, ...own, generationId, operations: [], resets: [] }
+}
+
+/** Throws FAILED_PRECONDITION for another file in place of a volume. */
+function checkVolumes(
+  { properties, specification }: InstanceRecord,
+  replaced: SavedInit['replaceComponents'],
+): void {
+  const all = Object.entries(specification?.backends ?? {})
+  const other = all.find(
+    ([key, backend]) => isVolume(backend, properties?.lease) && replaced[key] !== undefined,
+  )
+  if (other !== undefined)
+    throw refused(`migration_target.replace_components.${other[0]}: its host goes on serving it, want none`)
 }
 
 /** What is different here, without the backends of devices that the machine has lost for the move. */

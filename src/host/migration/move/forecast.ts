@@ -34,7 +34,7 @@ export async function forecast(
   const { qmp } = instance.machine()
   const wasRunning = instance.record.current === State.RUNNING
   const hasAgent = !request.withoutAgent && hasAgentWay(instance)
-  const obstacles = [...obstaclesOf(instance)]
+  const obstacles = [...obstaclesOf(instance, host)]
   const found = async (
     work: Promise<unknown>,
     codes: readonly StatusCodeName[] = ['FAILED_PRECONDITION'],

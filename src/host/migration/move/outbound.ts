@@ -12,6 +12,7 @@ import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import { withoutDevices } from '../../instance/devices/specification.ts'
 import { readRing } from '../../instance/holder/holder-files.ts'
+import { withoutVolumes, withVolumeHosts } from '../../instance/leases/check-lease.ts'
 import type { Migrating } from '../../instance/moves.ts'
 import type { BulkEndpoint, BulkProgress } from '../bulk/bulk.ts'
 import { type Outgoing, openOutgoing } from '../bulk/outgoing.ts'
@@ -143,7 +144,7 @@ export class OutboundMove {
     const { acceleration, cpu, qemu } = saving.host
     const { generationId } = record
     const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
-    const specification = specificationOf(instance)
+    const specification = withoutVolumes(specificationOf(instance), record)
     await markDisks(specification, us)
     let ready: MoveResponse['ready']
     try {
@@ -344,7 +345,8 @@ export class OutboundMove {
 
   #envelope(known = this.#parts.saving.known): Uint8Array {
     const { guest, host, rings } = this.#parts.saving
-    return stateBytes(known, { guest, rings, host, createdMs: Date.now() })
+    const record = withVolumeHosts(known.record, this.#parts.host.id)
+    return stateBytes({ ...known, record }, { guest, rings, host, createdMs: Date.now() })
   }
 }
 

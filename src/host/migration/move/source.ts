@@ -9,6 +9,7 @@ import { hasAgentWay } from '../../instance/connect-agent.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
+import { withoutVolumes } from '../../instance/leases/check-lease.ts'
 import type { Migrating } from '../../instance/moves.ts'
 import { movedRows } from '../../instance/moving/moved-away.ts'
 import { hypervisorOf, instanceIdOf } from '../../instance/moving/only-vm.ts'
@@ -66,7 +67,7 @@ export async function move(
   // What an earlier one could not let go on.
   if (!wasRunning) await goOn(qmp, { wasRunning, signal: instance.ending })
   await settleReplugs(instance)
-  checkMove(instance)
+  checkMove(instance, host)
   const vsock = await checkSuspend(instance, { wasRunning, hasAgent })
   if (vsock === undefined) await checkSavable(qmp, instance.ending)
   const us = await identify(instance, host)
@@ -238,7 +239,10 @@ async function takeBack(
   await recorded.commit({ set: { runId }, add, kind: 'state', text: 'the machine is being taken back' })
   const signal = AbortSignal.any([instance.ending, host.closing, given])
   const asked = { us: hypervisorOf(instance.record, host), them: us, host, log: context.log, signal }
-  return await becomeAuthoritative({ ...asked, givesUp: false })
+  if (!(await becomeAuthoritative({ ...asked, givesUp: false }))) return false
+  // That of the earlier run keeps no other host off any more.
+  await context.lease?.renewed(signal)
+  return true
 }
 
 async function goOnHere(saving: Saving, outbound: Outbound, reason: string): Promise<void> {
@@ -295,9 +299,10 @@ export async function settleMove(
     }
   }
   if (host !== undefined)
-    await unmarkDisks(specificationOf(instance), hypervisorOf(instance.record, host)).catch((error) =>
-      context.log.warn('marks of disks not removed', { error: messageOf(error) }),
-    )
+    await unmarkDisks(
+      withoutVolumes(specificationOf(instance), instance.record),
+      hypervisorOf(instance.record, host),
+    ).catch((error) => context.log.warn('marks of disks not removed', { error: messageOf(error) }))
   const set = context.machine === undefined ? {} : await undoSaving(instance, step, [BULK])
   if (instance.isLetGo) throw refused('the daemon stops')
   const text = 'the machine was not moved: the daemon has ended meanwhile'

@@ -11,6 +11,8 @@ import { answer } from '../../instance/holder/ask-holder.ts'
 import { writeRing } from '../../instance/holder/holder-files.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { OwnerCheck } from '../../instance/instances.ts'
+import { withoutVolumes } from '../../instance/leases/check-lease.ts'
+import { takeLease } from '../../instance/leases/take-lease.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
@@ -81,7 +83,7 @@ export async function arrive(
     if (document === undefined && specification !== undefined)
       await parts.checkOwner(properties?.tenant ?? '', specification)
     await abortable(checkPlanFiles(plan, record, disks), inTime)
-    if (specification !== undefined) await checkShared(specification, them, keys)
+    if (specification !== undefined) await checkShared(withoutVolumes(specification, record), them, keys)
     const arrival = new IncomingMachine(instance, {
       ...{ ...parts, ...given },
       ...{ specification, disks, them, send, signal },
@@ -218,6 +220,8 @@ class IncomingMachine {
     const question = { us, them, volumes, givesUp: true, host, log: context.log, signal }
     if (!(await becomeAuthoritative(question))) throw refused('another host runs the machine')
     await noteOwn(instance)
+    await atStep('arrival', 'lease')
+    await takeLease(instance, host)
     await letRun(instance, end, atStep)
   }
 }
@@ -328,6 +332,8 @@ export async function settleArrival(
     return false
   }
   await noteOwn(instance)
+  const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
+  if (!running && host !== undefined) await takeLease(instance, host)
   await letRunAgain(instance, endOf(step))
   await commitArrival(instance)
   await closeChannels(instance)

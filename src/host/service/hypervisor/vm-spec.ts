@@ -92,8 +92,6 @@ function checkController(spec: VMSpec): void {
   }
   if (parseEndpoint(controllerEndpoint) === undefined)
     refuse(`controller_endpoint: ${quoted(controllerEndpoint)}, want HOST:PORT, such as 192.0.2.9:7440`)
-  if (isAwaited(spec) && leaseMode === LeaseMode.LM_FULL_LEASES)
-    refuse('lease_mode: LM_FULL_LEASES: its machine does not move, want LM_STORAGE_LOCKING')
   checkVmName('VM_SPEC: namespace', 'VM_SPEC: name', { name, namespace: namespace || NAMESPACE })
 }
 

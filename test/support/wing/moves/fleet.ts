@@ -1,6 +1,7 @@
 import { type ChildProcess, execFileSync } from 'node:child_process'
-import { createWriteStream, readFileSync, writeFileSync } from 'node:fs'
+import { createWriteStream, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { projectRoot } from '../../../../src/build/project.ts'
 import {
   ChangeStateRequest_Change as Change,
@@ -10,6 +11,8 @@ import {
   MigrateInstanceResponse,
   type State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { LeaseMode } from '../../../../src/gen/vm.ts'
+import { killHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { endpointText } from '../../../../src/host/tls/endpoint.ts'
 import { daemonClient } from '../../host-wing/running-daemon.ts'
 import { endChild, signalThose } from '../../processes.ts'
@@ -35,6 +38,8 @@ const CONTROLLER_PORTS = [7440, 7441] as const
 const MEMBERS = 3
 /** How long a daemon may take for one answer. */
 const ANSWER_MS = 5000
+/** For the servers of disks that no machine has any more, between two looks. */
+const [FORGET_MS, LOOK_MS] = [60_000, 50]
 
 /** Who has run the machine, as etcd has kept it: one line of read-chain.ts. */
 export interface Link {
@@ -59,19 +64,23 @@ export class Fleet {
   readonly #controllers = new Map<number, ChildProcess>()
   #metricsPort = 9000
 
-  private constructor(network: TestNetwork, etcd: Etcd) {
+  readonly #leaseTtlMs: number
+
+  private constructor(network: TestNetwork, etcd: Etcd, leaseTtlMs: number) {
     this.network = network
     this.etcd = etcd
+    this.#leaseTtlMs = leaseTtlMs
     this.#authority = hostAuthority('hosts', ['controller', ...HOSTS])
     const machines = () => new CountingMachines(temporaryFolder(), this.disks)
     this.#machines = { a: machines(), b: machines() }
     this.journal = image(this.disks, 'journal', JOURNAL_MIB)
   }
 
-  static async start(): Promise<Fleet> {
+  /** With `leaseTtlMs` its machine runs only while it has a lease, and the host on which it is made serves its disk. */
+  static async start({ leaseTtlMs = 0 } = {}): Promise<Fleet> {
     const network = await TestNetwork.make()
     const etcd = await startEtcd(temporaryFolder(), { count: MEMBERS, enter: network.enter('c') })
-    const fleet = new Fleet(network, etcd)
+    const fleet = new Fleet(network, etcd, leaseTtlMs)
     await Promise.all(CONTROLLER_PORTS.map((_, index) => fleet.startController(index)))
     await Promise.all(HOSTS.map((host) => fleet.startDaemon(host)))
     return fleet
@@ -130,6 +139,8 @@ export class Fleet {
       board: { kernel },
       backends: { 'root-file': file(this.journal) },
     })
+    const lease = { mode: LeaseMode.LM_FULL_LEASES, ttlMs: this.#leaseTtlMs }
+    if (request.properties && this.#leaseTtlMs > 0) request.properties.lease = lease
     await this.#with(host, ({ instances }) => instances.ensureInstance(request, { timeoutMs: 30_000 }))
     await this.run(host)
   }
@@ -199,17 +210,43 @@ export class Fleet {
       await this.#with(host, ({ instances }) => instances.remove({ key: KEY }, { timeoutMs: 30_000 })).catch(
         () => {},
       )
+    await this.#forgetVolumes()
     await Promise.all([...this.#daemons.values()].map((daemon) => endChild(daemon)))
     const left = HOSTS.flatMap((host) => leftovers(this.#machines[host].folder))
     await this.kill()
     return left
   }
 
+  /** The host of a disk goes on serving it to the machine of another one until the controllers do not know that any more. */
+  async #forgetVolumes(): Promise<void> {
+    for (const host of HOSTS) {
+      if (this.#volumesOf(host).length === 0) continue
+      // The next daemon asks them at once.
+      await endChild(this.daemon(host))
+      await this.startDaemon(host)
+      for (
+        const late = AbortSignal.timeout(FORGET_MS);
+        this.#volumesOf(host).length > 0;
+        await delay(LOOK_MS)
+      )
+        late.throwIfAborted()
+    }
+  }
+
+  /** Folders of those that a host serves. */
+  #volumesOf(host: HostId): readonly string[] {
+    const folder = join(this.#machines[host].folder, 'volumes')
+    return existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : []
+  }
+
   /** Kills whatever runs of the fleet. */
   async kill(): Promise<void> {
     const children = [...this.#daemons.values(), ...this.#controllers.values()]
     await Promise.all(children.map((child) => endChild(child, 'SIGKILL')))
-    for (const host of HOSTS) signalThose(this.pidsOf('holder', host), 'SIGKILL')
+    for (const host of HOSTS) {
+      signalThose(this.pidsOf('holder', host), 'SIGKILL')
+      for (const volume of this.#volumesOf(host)) await killHolder(volume)
+    }
     await this.etcd.end()
     this.network.end()
   }
@@ -236,6 +273,7 @@ export class Fleet {
         `ca = "${ca}"`,
         `cert = "${join(folder, `${host}.pem`)}"`,
         `key = "${join(folder, `${host}.key`)}"`,
+        `volumes = { "${this.disks}" = ["${host === 'a' ? 'b' : 'a'}"] }`,
       ],
       '',
     ].join('\n')

@@ -21,9 +21,16 @@ export class History {
     this.#fleet = fleet
   }
 
-  /** The machine has ended, and is started again. Throws unless it was killed with a holder. */
-  bootsAgain({ holdersKilled }: { readonly holdersKilled: number }): void {
-    if (holdersKilled === 0) throw new Error('the machine has ended, and nothing has killed it')
+  /** The machine has ended, and is started again. Throws unless it was killed with a holder, or has ended with its lease. */
+  bootsAgain({
+    hasLeaseEnded = false,
+    holdersKilled,
+  }: {
+    readonly hasLeaseEnded?: boolean
+    readonly holdersKilled: number
+  }): void {
+    if (holdersKilled === 0 && !hasLeaseEnded)
+      throw new Error('the machine has ended, and nothing has killed it')
     this.#boots += 1
   }
 

@@ -85,8 +85,9 @@ export class MovingMachine {
       const those = HOSTS.filter((_, index) => ![undefined, State.AWAITING].includes(states[index] as never))
       const [host, ...others] = those
       const state = host === undefined ? undefined : states[HOSTS.indexOf(host)]
-      if (host !== undefined && others.length === 0 && state === State.STOPPED) {
-        if (!isKilled) this.#history.bootsAgain(happened)
+      if (host !== undefined && others.length === 0 && isEnded(state)) {
+        const hasLeaseEnded = state === State.TERMINATED
+        if (!isKilled) this.#history.bootsAgain({ ...happened, hasLeaseEnded })
         isKilled = true
         await this.#fleet.run(host).catch(() => {})
       } else if (host !== undefined && others.length === 0 && state === State.RUNNING) {
@@ -132,6 +133,11 @@ export class MovingMachine {
     await this.#history.lookAtConsole(host)
     this.#history.lookAtChain(host)
   }
+}
+
+/** QEMU was killed, or its lease has ended. */
+function isEnded(state: unknown): boolean {
+  return state === State.STOPPED || state === State.TERMINATED
 }
 
 /** Resolves once the step of a fault has begun; `end` is after the last one. */

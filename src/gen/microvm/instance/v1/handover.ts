@@ -18,6 +18,8 @@ export interface FenceVolumeRequest {
     | undefined;
   /** Of the disk's backend. */
   key: string;
+  /** Changes nothing, and answers the size alone: whether the caller may have the disk once it runs the machine, which moves to it. */
+  lookOnly: boolean;
 }
 
 export interface FenceVolumeResponse {
@@ -25,6 +27,7 @@ export interface FenceVolumeResponse {
   address: string;
   port: number;
   name: string;
+  sizeBytes: bigint;
 }
 
 export interface MoveRequest {
@@ -136,7 +139,7 @@ export interface MoveDone {
 }
 
 function createBaseFenceVolumeRequest(): FenceVolumeRequest {
-  return { us: undefined, key: "" };
+  return { us: undefined, key: "", lookOnly: false };
 }
 
 export const FenceVolumeRequest: MessageFns<FenceVolumeRequest> = {
@@ -146,6 +149,9 @@ export const FenceVolumeRequest: MessageFns<FenceVolumeRequest> = {
     }
     if (message.key !== "") {
       writer.uint32(18).string(message.key);
+    }
+    if (message.lookOnly !== false) {
+      writer.uint32(24).bool(message.lookOnly);
     }
     return writer;
   },
@@ -179,6 +185,14 @@ export const FenceVolumeRequest: MessageFns<FenceVolumeRequest> = {
             message.key = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.lookOnly = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -198,12 +212,13 @@ export const FenceVolumeRequest: MessageFns<FenceVolumeRequest> = {
     const message = createBaseFenceVolumeRequest();
     message.us = (object.us !== undefined && object.us !== null) ? HypervisorID.fromPartial(object.us) : undefined;
     message.key = object.key ?? "";
+    message.lookOnly = object.lookOnly ?? false;
     return message;
   },
 };
 
 function createBaseFenceVolumeResponse(): FenceVolumeResponse {
-  return { address: "", port: 0, name: "" };
+  return { address: "", port: 0, name: "", sizeBytes: 0n };
 }
 
 export const FenceVolumeResponse: MessageFns<FenceVolumeResponse> = {
@@ -216,6 +231,12 @@ export const FenceVolumeResponse: MessageFns<FenceVolumeResponse> = {
     }
     if (message.name !== "") {
       writer.uint32(26).string(message.name);
+    }
+    if (message.sizeBytes !== 0n) {
+      if (BigInt.asUintN(64, message.sizeBytes) !== message.sizeBytes) {
+        throw new globalThis.Error("value provided for field message.sizeBytes of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.sizeBytes);
     }
     return writer;
   },
@@ -257,6 +278,14 @@ export const FenceVolumeResponse: MessageFns<FenceVolumeResponse> = {
             message.name = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.sizeBytes = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -277,6 +306,7 @@ export const FenceVolumeResponse: MessageFns<FenceVolumeResponse> = {
     message.address = object.address ?? "";
     message.port = object.port ?? 0;
     message.name = object.name ?? "";
+    message.sizeBytes = (object.sizeBytes !== undefined && object.sizeBytes !== null) ? BigInt(object.sizeBytes) : 0n;
     return message;
   },
 };
