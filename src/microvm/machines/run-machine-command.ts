@@ -10,7 +10,7 @@ import { Interrupted, type Interruptions } from '../../client/terminal/interrupt
 import { inCallersTrace } from '../../rpc/trace-scope.ts'
 import { UsageError } from '../command-line/usage-error.mjs'
 import type { Reporter } from '../run/reporter.ts'
-import { type RunMachineCommand, timeoutMs } from './command.ts'
+import type { RunMachineCommand } from './command.ts'
 
 export interface MachineHost {
   readonly stdio: Stdio
@@ -86,9 +86,14 @@ export async function runMachineCommand(
   const { env, interruptions, reporter } = host
   const { signal } = interruptions
   let opening: Promise<DaemonClient> | undefined
-  const daemon = () => {
+  const open = async () => {
     const socket = daemonSocket(values.get('socket'), env)
-    opening ??= openDaemon(socket, signal, timeoutMs({ values }))
+    // A server needs nothing of what shows answers.
+    const { timeoutMs } = await import('./command.ts')
+    return await openDaemon(socket, signal, timeoutMs({ values }))
+  }
+  const daemon = () => {
+    opening ??= open()
     return opening
   }
   try {

@@ -3,7 +3,6 @@ import { constants } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import { buildAgent } from '../../../build/agent.ts'
 import { cached } from '../../../build/cache.ts'
 import { extractPackage, fetchPackages } from '../../../debian/packages.ts'
 import { placesOf } from '../find-program.ts'
@@ -60,6 +59,8 @@ export function vsockCandidates(facts: {
 
 const LINKS: Readonly<Record<VsockKind, (progress: (line: string) => void) => Promise<GuestLink>>> = {
   vhost: async () => {
+    // A daemon, which does not build, needs no bundler.
+    const { buildAgent } = await import('../../../build/agent.ts')
     // Node lacks AF_VSOCK; the agent's addon, by which the address is dialled, has it.
     await buildAgent()
     return vsockLink('vhost-vsock', FIRST_CID + process.pid)
