@@ -4,6 +4,8 @@ export const MOVES = {
   count: 'MICROVM_MOVES',
   /** The seed of the first move; each has the next one. */
   seed: 'MICROVM_MOVES_SEED',
+  /** How long a grant of the machine's lease lasts, in milliseconds; 0 for none. */
+  lease: 'MICROVM_MOVES_LEASE',
   /** The file to which the test appends its figures, one JSON line for each move. */
   figures: 'MICROVM_MOVES_FIGURES',
   /** The file that ends the run after the next move. */
@@ -13,12 +15,15 @@ export const MOVES = {
 export interface MovesRun {
   readonly count: number
   readonly seed: number
+  readonly leaseTtlMs: number
 }
 
 /** What the environment of a test asks for; undefined for the share of `npm test`. */
 export function movesAsked(environment: Readonly<Record<string, string | undefined>>): MovesRun | undefined {
-  const { [MOVES.count]: count, [MOVES.seed]: seed = 0 } = environment
-  return count === undefined ? undefined : { count: Number(count), seed: Number(seed) }
+  const { [MOVES.count]: count, [MOVES.lease]: lease = 0, [MOVES.seed]: seed = 0 } = environment
+  return count === undefined
+    ? undefined
+    : { count: Number(count), seed: Number(seed), leaseTtlMs: Number(lease) }
 }
 
 export interface MovesFigures {

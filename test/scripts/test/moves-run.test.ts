@@ -5,7 +5,9 @@ import { type MovesFigures, movesAsked, movesTable } from '../../../scripts/test
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 it('reads how many moves there are to be, and what chooses their faults', () => {
-  expect(movesAsked({ MICROVM_MOVES: '8', MICROVM_MOVES_SEED: '3' })).toEqual({ count: 8, seed: 3 })
+  const asked = { MICROVM_MOVES: '8', MICROVM_MOVES_SEED: '3' }
+  expect(movesAsked(asked)).toEqual({ count: 8, seed: 3, leaseTtlMs: 0 })
+  expect(movesAsked({ ...asked, MICROVM_MOVES_LEASE: '5000' })?.leaseTtlMs).toBe(5000)
   expect(movesAsked({})).toBeUndefined()
 })
 

@@ -38,7 +38,7 @@ describe('a machine that moves while something fails', () => {
     const isOver = () => failures.length >= MOST_FAILURES || (stopFile !== undefined && existsSync(stopFile))
     let number = 0
     while (number < count && !isOver()) {
-      const fleet = await Fleet.start()
+      const fleet = await Fleet.start({ leaseTtlMs: asked?.leaseTtlMs ?? 0 })
       try {
         const machine = new MovingMachine(fleet)
         await machine.boot()
