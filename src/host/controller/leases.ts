@@ -5,7 +5,7 @@ import { type HypervisorID, LeaseMode, RunLeaseUpdate, RunLeaseUpdate_Status } f
 import { isLeaseGone } from './hosts.ts'
 import { checkedHypervisor, hypervisorText, invalid, isSameHypervisor } from './hypervisor-id.ts'
 import type { EtcdClient } from './store/etcd-client.ts'
-import { get, leaseKey, put, sameKey, unchanged, type VmName, vmKey } from './store/keys.ts'
+import { get, leaseKey, put, unchanged, type VmName, vmKey } from './store/keys.ts'
 import type { StoredLease, StoredVm, VmRecords, VmState } from './store/vm-records.ts'
 import { nameOf, notFound, textOf } from './vms.ts'
 
@@ -75,7 +75,7 @@ export class Leases {
       lease !== undefined &&
       isSameHypervisor(lease.record.holder, us) &&
       lease.record.epoch === stored.vm.generation
-    return isOurs ? await this.#extend(name, lease, state) : await this.#grant(name, us, stored)
+    return isOurs ? await this.#extend(name, lease, state) : await this.#grant(name, us, state)
   }
 
   /**
@@ -88,7 +88,7 @@ export class Leases {
     const { succeeded, header: after } = await this.#etcd.txn({
       compare: [
         unchanged(vmKey(name), stored?.modRevision ?? 0n),
-        sameKey(leaseKey(name), lease.createRevision),
+        unchanged(leaseKey(name), lease.modRevision),
       ],
       success: [get(leaseKey(name))],
     })
@@ -96,12 +96,17 @@ export class Leases {
     return succeeded && isOne
   }
 
-  async #grant(name: VmName, us: HypervisorID, { vm, modRevision }: StoredVm): Promise<boolean> {
+  /** Also in place of a record that an earlier run has left; not of one that another request has made meanwhile, which may last longer. */
+  async #grant(
+    name: VmName,
+    us: HypervisorID,
+    { lease, stored: { vm, modRevision } }: VmState & { readonly stored: StoredVm },
+  ): Promise<boolean> {
     const etcdLease = await this.#etcd.grantLease(etcdSeconds(vm.settings?.leaseTtlMs ?? 0n))
     const record = LeaseRecord.encode({ holder: us, epoch: vm.generation }).finish()
     try {
       const { succeeded } = await this.#etcd.txn({
-        compare: [unchanged(vmKey(name), modRevision)],
+        compare: [unchanged(vmKey(name), modRevision), unchanged(leaseKey(name), lease?.modRevision ?? 0n)],
         success: [put(leaseKey(name), record, etcdLease)],
       })
       if (succeeded)

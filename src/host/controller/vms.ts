@@ -294,9 +294,8 @@ function switched(
 ): VmChange {
   const { target, generation } = current
   const isHere = hostOf(us) === hostOf(them)
-  // The source has stopped the VM before its target asks; a run of the same pod has the same holder.
-  const isAgreed =
-    isSamePod(us, them) || (isSameHypervisor(target?.source, them) && target?.host === hostOf(us))
+  // The source has stopped the VM before its target asks.
+  const isAgreed = isSameHypervisor(target?.source, them) && target?.host === hostOf(us)
   const vm = {
     ...current,
     authoritative: us,
@@ -307,7 +306,8 @@ function switched(
   const operations = isHere
     ? []
     : [remove(runKey(hostOf(them), current)), put(runKey(hostOf(us), current), NOTHING)]
-  if (!isFull(current)) return { vm, operations }
+  // The same holder may still run the VM with the grant of the run before, whose record stays until the next grant replaces it.
+  if (!isFull(current) || isSamePod(us, them)) return { vm, operations }
   return isAgreed
     ? { vm, operations: [remove(leaseKey(current)), ...operations] }
     : { vm, operations, wantsNoLease: true }

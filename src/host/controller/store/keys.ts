@@ -67,11 +67,6 @@ export function unchanged(key: Uint8Array, modRevision: bigint): Comparing {
   }
 }
 
-/** The key was not made anew. */
-export function sameKey(key: Uint8Array, createRevision: bigint): Comparing {
-  return { key, result: Compare_CompareResult.EQUAL, target: Compare_CompareTarget.CREATE, createRevision }
-}
-
 export function put(key: Uint8Array, value: Uint8Array, lease = 0n): RequestOp {
   return { requestPut: { key, value, lease } }
 }

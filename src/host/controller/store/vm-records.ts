@@ -12,7 +12,7 @@ export interface StoredVm {
 
 export interface StoredLease {
   readonly record: LeaseRecord
-  readonly createRevision: bigint
+  readonly modRevision: bigint
   /** Id of the etcd lease that it ends with. */
   readonly etcdLease: bigint
 }
@@ -60,7 +60,7 @@ export class VmRecords {
       stored: storedVm(vm),
       lease: lease && {
         record: LeaseRecord.decode(lease.value),
-        createRevision: lease.createRevision,
+        modRevision: lease.modRevision,
         etcdLease: lease.lease,
       },
       memberId: header?.memberId ?? 0n,

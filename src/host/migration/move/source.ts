@@ -240,7 +240,7 @@ async function takeBack(
   const signal = AbortSignal.any([instance.ending, host.closing, given])
   const asked = { us: hypervisorOf(instance.record, host), them: us, host, log: context.log, signal }
   if (!(await becomeAuthoritative({ ...asked, givesUp: false }))) return false
-  // That of the earlier run keeps no other host off any more.
+  // That of the earlier run is not extended any more.
   await context.lease?.renewed(signal)
   return true
 }

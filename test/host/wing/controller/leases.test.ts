@@ -125,6 +125,20 @@ describe('another host', () => {
     await expect(a.service.ensureVm(fullLeases(them, TTL_MS))).rejects.toThrow('a/other (run 2) runs it')
   })
 
+  it('does not get a VM that was taken back, which may run with the lease of the run before', async () => {
+    const [them, us] = [hypervisor('a', 1n, 'back'), hypervisor('a', 2n, 'back')]
+    const other = fullLeases(hypervisor('b', 1n, 'back'), 30_000n)
+    await a.service.ensureVm(fullLeases(them, 30_000n))
+    await a.service.renewLease({ us: them, nonce: Buffer.of(1) })
+    await a.vms.migrationSwitchover({ us, them })
+    const message = 'vm default/back: the lease of another hypervisor may not have ended, want it ended'
+    await expect(b.service.ensureVm(other)).rejects.toMatchObject({ message })
+    // One grant takes the place of the other, and is extended.
+    for (const nonce of [Buffer.of(2), Buffer.of(3)])
+      expect(await a.service.renewLease({ us, nonce })).toMatchObject({ status: Status.STATUS_OK })
+    await expect(b.service.ensureVm(other)).rejects.toMatchObject({ message })
+  })
+
   it('gets a VM only once the lease and its drift have passed since the last grant', async () => {
     const [them, us] = [hypervisor('a', 1n, 'taken'), hypervisor('b', 1n, 'taken')]
     const { generation } = await a.service.ensureVm(fullLeases(them, TTL_MS))
