@@ -1,3 +1,4 @@
+import { abortable } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import {
@@ -11,6 +12,7 @@ import {
 import { FenceVolumeRequest, type FenceVolumeResponse } from '../../../gen/microvm/instance/v1/handover.ts'
 import {
   type HypervisorID,
+  LeaseMode,
   type RunLeaseUpdate,
   RunLeaseUpdate_Status,
   type MigrationSwitchoverRequest_VolumePlace as VolumePlace,
@@ -66,6 +68,7 @@ export class MachineLease {
   #isOpening = false
   #isRegistered: boolean
   #keeper: LeaseKeeper | undefined
+  #takenIn = Promise.resolve()
   #hasEnded = false
 
   constructor(parts: MachineLeaseParts, { isRegistered }: { readonly isRegistered: boolean }) {
@@ -116,7 +119,12 @@ export class MachineLease {
   }
 
   /** Goes on with the lease that an earlier daemon has kept. */
-  async takeIn(holder: Holder, taps: readonly FencedTap[]): Promise<void> {
+  takeIn(holder: Holder, taps: readonly FencedTap[]): Promise<void> {
+    this.#takenIn = this.#takeIn(holder, taps)
+    return this.#takenIn
+  }
+
+  async #takeIn(holder: Holder, taps: readonly FencedTap[]): Promise<void> {
     const held = await holder.heldLease()
     // It gets its lease when it is to run here.
     if (this.#keeper !== undefined || (held === undefined && this.#parts.isOnItsWay())) return
@@ -132,10 +140,13 @@ export class MachineLease {
 
   /**
    * Waits for a grant of the present run, in place of one that may have been given up with an earlier run. Rejects with the reason of
-   * `signal`. Does nothing for a machine that has no grants.
+   * `signal`, and where no lease is kept. Does nothing for a machine that wants no grants.
    */
   async renewed(signal: AbortSignal): Promise<void> {
-    await this.#keeper?.renewed(signal)
+    if (this.#parts.settings.leaseMode !== LeaseMode.LM_FULL_LEASES) return
+    await abortable(this.#takenIn, signal)
+    if (this.#keeper === undefined) throw new AgentError('FAILED_PRECONDITION', 'lease: none is kept here')
+    await this.#keeper.renewed(signal)
   }
 
   /** Lets the guest send by the tap only while the lease lasts. */
