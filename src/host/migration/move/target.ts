@@ -333,7 +333,14 @@ export async function settleArrival(
   }
   await noteOwn(instance)
   const { running } = await context.machine.qmp.execute('query-status', {}, instance.ending)
-  if (!running && host !== undefined) await takeLease(instance, host)
+  if (!running && host !== undefined)
+    await takeLease(instance, host).catch(async (error) => {
+      const reason = messageOf(error)
+      await leave(instance, host, reason)
+      // It could write to nothing.
+      if (!instance.isLetGo) await instance.tearDown(reason)
+      throw error
+    })
   await letRunAgain(instance, endOf(step))
   await commitArrival(instance)
   await closeChannels(instance)
