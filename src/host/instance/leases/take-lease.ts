@@ -23,12 +23,16 @@ export async function takeLease(instance: MachineInstance, { closing, settings }
   const planned = await instance.planned({}, 'incoming')
   const steps = planned.filter(({ step }) => STEPS_OF_LEASE.includes(step))
   for (const until = performance.now() + settings.lateMs; ; ) {
+    let failure: unknown
     try {
       return await makeSteps(context, steps, record)
     } catch (error) {
-      if (signal.aborted || performance.now() > until) throw error
-      context.log.warn('lease and disks not taken', { instance: key, error: messageOf(error) })
+      failure = error
     }
-    await delay(settings.retryMs, undefined, { signal })
+    if (performance.now() > until) throw failure
+    context.log.warn('lease and disks not taken', { instance: key, error: messageOf(failure) })
+    await delay(settings.retryMs, undefined, { signal }).catch(() => {
+      throw failure
+    })
   }
 }

@@ -1,5 +1,5 @@
 import { neverAborted } from '../../../base/abort.ts'
-import { messageOf } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import { SIGKILL } from '../../../base/signals.ts'
 import type { MachineInstance } from '../instance.ts'
 import { QEMU } from '../machine/machine.ts'
@@ -11,9 +11,20 @@ export function terminate(instance: MachineInstance, reason: string): void {
   const ended = instance.endAtOnce(reason, () => terminated(instance, reason), neverAborted)
   // Not after the changes before.
   holder?.kill(QEMU.child, SIGKILL).catch(() => {})
-  ended
-    .then(() => decide(instance))
-    .catch((error) => log.error('instance not ended', { reason, error: messageOf(error) }))
+  ended.then(
+    () =>
+      decide(instance).catch((error) => {
+        if (!isGone(error)) log.warn('not learnt who runs the machine', { error: messageOf(error) })
+      }),
+    (error) => {
+      if (!isGone(error)) log.error('instance not ended', { reason, error: messageOf(error) })
+    },
+  )
+}
+
+/** A move may have removed the instance meanwhile. */
+function isGone(error: unknown): boolean {
+  return error instanceof AgentError && error.code === 'NOT_FOUND'
 }
 
 /** Asks the controllers who runs a machine that was handed over, until they say it. */
