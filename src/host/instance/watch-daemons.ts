@@ -14,9 +14,13 @@ export function watchDaemons(instance: MachineInstance, machine: Machine): void 
   const { context, recorded } = instance
   const restarts = new Map<string, number>()
   const onEnd = async (step: StepRecord) => {
-    const [key = ''] = step.words
+    const [key = '', name, socket = ''] = step.words
     // Its device may have been unplugged.
     if (context.machine !== machine || !recorded.steps.includes(step)) return
+    // Another serves in its place.
+    if (step.step === 'volume' && context.volumes?.serves(socket)) return
+    const children = await machine.holder.children()
+    if (children.some((child) => child.name === name && child.exit === undefined)) return
     await recorded.commit({ kind: 'backend', text: `the daemon of backend ${key} has ended` })
     const count = restarts.get(key) ?? 0
     restarts.set(key, count + 1)

@@ -145,6 +145,11 @@ export class Volumes {
     return await sizeOfBase({ base: path, qcow2Base: false, secret: '' })
   }
 
+  /** Whether a writer of this host has a server at the socket. */
+  serves(socket: string): boolean {
+    return [...this.#served.values()].some((record) => record.socket === socket)
+  }
+
   /** Ends the server that a writer of this host has at the socket, if there is one. */
   async release(socket: string): Promise<void> {
     // Those of other hosts have no socket.
