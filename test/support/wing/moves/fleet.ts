@@ -38,7 +38,7 @@ const CONTROLLER_PORTS = [7440, 7441] as const
 const MEMBERS = 3
 /** How long a daemon may take for one answer. */
 const ANSWER_MS = 5000
-/** For the servers of disks that no machine has any more, between two looks. */
+/** For a machine that is removed, and then for the servers of its disks; between two looks. */
 const [FORGET_MS, LOOK_MS] = [60_000, 50]
 
 /** Who has run the machine, as etcd has kept it: one line of read-chain.ts. */
@@ -182,7 +182,7 @@ export class Fleet {
     })
   }
 
-  /** All that etcd has kept of who runs the machine, the first first. */
+  /** All that etcd has kept of who runs the machine, the first first; nothing once it has been removed. */
   chain(): readonly Link[] {
     const program = join(projectRoot, 'test/support/wing/moves/read-chain.ts')
     const endpoints = this.etcd.endpoints.map(endpointText)
@@ -221,15 +221,11 @@ export class Fleet {
   async #forgetVolumes(): Promise<void> {
     for (const host of HOSTS) {
       if (this.#volumesOf(host).length === 0) continue
-      // The next daemon asks them at once.
+      await until(() => this.chain().length === 0)
+      // The next daemon asks them at once, and then not for minutes.
       await endChild(this.daemon(host))
       await this.startDaemon(host)
-      for (
-        const late = AbortSignal.timeout(FORGET_MS);
-        this.#volumesOf(host).length > 0;
-        await delay(LOOK_MS)
-      )
-        late.throwIfAborted()
+      await until(() => this.#volumesOf(host).length === 0)
     }
   }
 
@@ -286,4 +282,8 @@ export class Fleet {
   #logOf(name: string): string {
     return join(this.#logs, `${name}.log`)
   }
+}
+
+async function until(isSo: () => boolean): Promise<void> {
+  for (const late = AbortSignal.timeout(FORGET_MS); !isSo(); await delay(LOOK_MS)) late.throwIfAborted()
 }

@@ -6,7 +6,7 @@ import { parseEndpoint } from '../../../../src/host/tls/endpoint.ts'
 import type { Link } from './fleet.ts'
 
 /*
- * Prints who has run a VM, as etcd has kept it, the first first. It runs where the members are.
+ * Prints who has run a VM since it was made, as etcd has kept it, the first first; none of one that was removed. It runs where the members are.
  * read-chain.ts NAME ENDPOINT…
  */
 
@@ -24,7 +24,8 @@ for (let revision = 0n; ; ) {
   const { kvs } = await etcd.range({ key, revision })
   const [found] = kvs
   if (found === undefined) break
-  const { authoritative, generation } = Vm.decode(found.value)
+  const { authoritative, generation, removed } = Vm.decode(found.value)
+  if (removed) break
   const link = {
     ...{ generation: Number(generation), pod: authoritative?.podName ?? '' },
     run: `${authoritative?.runId ?? 0n}`,
