@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
+import { abortable, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LeaseMode } from '../../../src/gen/vm.ts'
@@ -62,5 +62,20 @@ describe('the lease of a machine that has arrived', () => {
     const taken = takeLease(instance, { closing: neverAborted, settings })
     void failed.promise.then(() => ending.abort())
     await expect(taken).rejects.toThrow('lease: no grant')
+  })
+  it('is given up in time also while another host does not answer', async () => {
+    const instance = {
+      ...{ key: 'web', ending: neverAborted },
+      record: { properties: { lease: { mode: LeaseMode.LM_FULL_LEASES } } },
+      planned: async () => [{ step: 'lease', words: [''] }],
+      context: {
+        ...{ holder: {}, ending: () => neverAborted, log: silentLogger() },
+        lease: { acquire: (_: unknown, signal: AbortSignal) => abortable(new Promise(() => {}), signal) },
+      },
+    } as unknown as Parameters<typeof takeLease>[0]
+    const settings = { lateMs: 20, retryMs: 1 }
+    await expect(takeLease(instance, { closing: neverAborted, settings })).rejects.toThrow(
+      'lease and disks: not taken within 20 ms',
+    )
   })
 })

@@ -52,8 +52,8 @@ it('ends a machine of this host that cannot have its lease, which is not on its 
   const { ends, recorded, settle } = arrived()
   await expect(settle()).rejects.toThrow('lease: no grant')
   expect(isOnItsWay({ recorded })).toBe(false)
-  expect(recorded.record).toMatchObject({ target: undefined, reason: 'lease: no grant' })
-  expect(ends).toEqual(['lease: no grant'])
+  expect(recorded.record).toMatchObject({ target: undefined, reason: ends[0] })
+  expect(ends).toEqual(['lease and disks: not taken within 0 ms: lease: no grant'])
 })
 
 it('leaves such a machine to the next daemon when this one stops', async () => {

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { messageOf } from '../../../base/errors.ts'
+import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { MachineInstance } from '../instance.ts'
 import { makeSteps } from '../machine/steps.ts'
 import { isFull } from './check-lease.ts'
@@ -19,20 +19,28 @@ interface Bounds {
 export async function takeLease(instance: MachineInstance, { closing, settings }: Bounds): Promise<void> {
   const { context, key, record } = instance
   if (!isFull(record.properties?.lease)) return
-  const signal = AbortSignal.any([instance.ending, closing])
+  // A try that waits for another host ends by then, too.
+  const late = AbortSignal.timeout(settings.lateMs)
+  const ending = AbortSignal.any([instance.ending, closing, late])
   const planned = await instance.planned({}, 'incoming')
   const steps = planned.filter(({ step }) => STEPS_OF_LEASE.includes(step))
-  for (const until = performance.now() + settings.lateMs; ; ) {
-    let failure: unknown
+  for (let failure: unknown; ; ) {
     try {
-      return await makeSteps(context, steps, record)
+      return await makeSteps({ ...context, ending: () => ending }, steps, record)
     } catch (error) {
-      failure = error
+      // What has cut a try short tells less than how the one before has failed.
+      failure = ending.aborted ? (failure ?? error) : error
     }
-    if (performance.now() > until) throw failure
-    context.log.warn('lease and disks not taken', { instance: key, error: messageOf(failure) })
-    await delay(settings.retryMs, undefined, { signal }).catch(() => {
-      throw failure
-    })
+    if (!ending.aborted) {
+      context.log.warn('lease and disks not taken', { instance: key, error: messageOf(failure) })
+      await delay(settings.retryMs, undefined, { signal: ending }).catch(() => {})
+    }
+    if (late.aborted) throw tooLate(settings.lateMs, failure)
+    if (ending.aborted) throw failure
   }
+}
+
+function tooLate(ms: number, cause: unknown): AgentError {
+  const text = `lease and disks: not taken within ${ms} ms: ${messageOf(cause)}`
+  return new AgentError('UNAVAILABLE', text, { cause })
 }
