@@ -12,7 +12,7 @@ import { terminated } from './leases/terminate.ts'
 import { describeEnd, type Machine, QEMU } from './machine/machine.ts'
 import { connectMachine, isKept, makeSteps, STEPS, type StepContext } from './machine/steps.ts'
 import type { Moves } from './moves.ts'
-import { isUndecided, LOST, refuseUndecided } from './moving/undecided.ts'
+import { isOnItsWay, isUndecided, LOST, refuseUndecided } from './moving/undecided.ts'
 import { settleResets } from './reset.ts'
 import { settleLayers } from './snapshots/settle.ts'
 import { settleStreams } from './streams.ts'
@@ -31,8 +31,8 @@ export async function adoptAll(
       await before
       await adopt(instance, moves)
     }, neverAborted)
-    // The others do not wait for the controller's answer.
-    if (!isUndecided(instance.recorded.steps)) lanes[lane] = adoption
+    // The others do not wait for the answers of controllers and of other hosts.
+    if (!isOnItsWay(instance)) lanes[lane] = adoption
     adoptions.set(instance, adoption)
     void adoption.then(() => adoptions.delete(instance))
   }

@@ -11,6 +11,8 @@ import {
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
+import type { Moves } from '../../../src/host/instance/moves.ts'
+import { stepRow } from '../../../src/host/instance/record/instance-record.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
@@ -112,6 +114,22 @@ describe('taking instances in again', () => {
     expect((await instances.ensure(ensureRequest('other'), ADMIN)).state).toBe(State.PAUSED)
     expect(instances.list(ADMIN).map(({ state }) => state)).toEqual([State.PAUSED, State.RUNNING])
     expect(await instances.get('web', ADMIN)).toMatchObject({ state: State.STOPPED })
+  })
+
+  it('takes the others in while controllers do not say whether a machine has come', async () => {
+    const wing = new FakeWing({ adopted: 1 })
+    await left(wing)
+    const before = await wing.open()
+    await before.ensure(ensureRequest('other'), ADMIN)
+    await before.close()
+    const step = { instance: 'web', step: 'incoming', words: ['', 'a', 'own'] }
+    await wing.registry.commit([stepRow(step)])
+    const said = Promise.withResolvers<boolean>()
+    const settle = ({ key }: { key: string }) => (key === 'web' ? said.promise : Promise.resolve(false))
+    const instances = await wing.open(wing.registry, { moves: { settle } as Partial<Moves> as Moves })
+    expect((await instances.get('other', ADMIN)).state).toBe(State.PAUSED)
+    said.resolve(false)
+    expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
   })
 
   it('stops an instance whose QEMU does not answer', async () => {
