@@ -235,6 +235,44 @@ describe('LeaseKeeper', () => {
     expect([late.reasons, late.requests]).toEqual([['the lease has ended'], []])
   })
 
+  it('waits for a grant that is asked for from now on, beside its renewals', async () => {
+    const bench = await Bench.keeping()
+    const before = bench.last
+    await bench.pass(50)
+    let isRenewed = false
+    const renewed = bench.keeper.renewed(neverAborted).then(() => {
+      isRenewed = true
+    })
+    await settled()
+    before.answer()
+    await settled()
+    expect([isRenewed, bench.ends.length]).toEqual([false, 1])
+    bench.last.answer()
+    await renewed
+    expect(bench.ends).toHaveLength(2)
+    bench.keeper.close()
+  })
+
+  it('asks again for that grant when a renewal has come between', async () => {
+    const bench = await Bench.keeping()
+    const before = bench.last
+    await bench.pass(50)
+    const renewed = bench.keeper.renewed(neverAborted)
+    await settled()
+    const asked = bench.last
+    before.fail()
+    while (bench.last === asked) await bench.pass(50)
+    bench.last.answer()
+    asked.answer()
+    await settled()
+    const count = bench.requests.length
+    while (bench.requests.length === count) await bench.pass(50)
+    bench.last.answer()
+    await renewed
+    expect(bench.ends).toHaveLength(3)
+    bench.keeper.close()
+  })
+
   it('leaves the machine its lease when it is closed', async () => {
     const bench = await Bench.keeping()
     bench.keeper.close()

@@ -63,7 +63,7 @@ export class MachineLease {
   readonly #parts: MachineLeaseParts
   readonly #over = new AbortController()
   readonly #fences = new Map<string, FencedTap>()
-  /** The end of the last grant. */
+  /** The end of the last grant; 0 before the first one. */
   #endNs = 0n
   #isOpening = false
   #isRegistered: boolean
@@ -129,6 +129,7 @@ export class MachineLease {
     // It gets its lease when it is to run here.
     if (this.#keeper !== undefined || (held === undefined && this.#parts.isOnItsWay())) return
     if (held === undefined || held.hasEnded) return this.#end(LEASE_ENDED)
+    this.#endNs = held.untilNs
     const keeper = this.#keeperFor(holder, held.untilNs)
     // Others may have taken the rules away.
     for (const tap of taps)
@@ -173,8 +174,7 @@ export class MachineLease {
 
   /** The holder may have ended it with the lease, before this process could. */
   machineHasEnded(): void {
-    const untilNs = this.#keeper?.untilNs
-    if (untilNs !== undefined && untilNs <= this.#parts.clock.boottimeNs()) this.#end(LEASE_ENDED)
+    if (this.#endNs !== 0n && this.#endNs <= this.#parts.clock.boottimeNs()) this.#end(LEASE_ENDED)
     this.close()
   }
 
