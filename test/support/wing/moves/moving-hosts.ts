@@ -48,6 +48,7 @@ export class MovingHosts {
   /** How long the end of a daemon waits for its moves: by default it is a death. */
   settleMs = 0
   readonly #hosts = new Map<string, MovingHost>()
+  readonly #opening = new Map<string, Promise<Daemon>>()
 
   constructor(ids: readonly string[], log = silentLogger()) {
     this.log = log
@@ -78,9 +79,18 @@ export class MovingHosts {
     return host
   }
 
+  /** Starts the daemon of a host that has none, once for all who ask meanwhile. */
   async open(id: string): Promise<Daemon> {
+    const { daemon } = this.host(id)
+    if (daemon !== undefined) return daemon
+    const opening = this.#opening.get(id) ?? this.#start(id).finally(() => this.#opening.delete(id))
+    this.#opening.set(id, opening)
+    return await opening
+  }
+
+  async #start(id: string): Promise<Daemon> {
     const host = this.host(id)
-    host.daemon ??= await startDaemon({
+    host.daemon = await startDaemon({
       ...{ stateFolder: host.machines.folder, mock: false, acceleration: 'tcg', log: this.log },
       configuration: { tenants: [], host: host.settings, otlpEndpoint: this.otlpEndpoint },
       ...{ controller: this.controller, settleMs: this.settleMs },
