@@ -4,7 +4,13 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
-import { File_Access, InstanceServiceDefinition } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  type Backend,
+  type DeepPartial,
+  File_Access,
+  InstanceServiceDefinition,
+  type Specification,
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { HypervisorDefinition, LeaseMode, type VMSpec } from '../../../../src/gen/vm.ts'
 import { dialHost } from '../../../../src/host/tls/dial-host.ts'
 import { endpointText } from '../../../../src/host/tls/endpoint.ts'
@@ -42,8 +48,13 @@ describe('microvm hypervisor with a controller', () => {
   })
 
   /** Resolves once controllers know that it awaits its machine. */
-  const awaiting = async (host: HypervisorHost, spec: Partial<VMSpec>, words: readonly string[] = []) => {
-    const hypervisor = await host.await(spec, words)
+  const awaiting = async (
+    host: HypervisorHost,
+    spec: Partial<VMSpec>,
+    words: readonly string[] = [],
+    change: DeepPartial<Specification> = {},
+  ) => {
+    const hypervisor = await host.await(spec, words, change)
     const [endpoint, onlyVm] = [endpointText(host.settings.listen), `${spec.namespace}/web`]
     const isKnown = async () => {
       const { hosts } = await client.service.listHosts({})
@@ -179,6 +190,24 @@ describe('microvm hypervisor with a controller', () => {
     expect(hypervisor.log()).toContain('microvm: hypervisor: terminated by the controller')
   })
 
+  it('moves its machine away with a full lease, which the target goes on with', {
+    timeout: WAIT_MS,
+  }, async () => {
+    const spec = { namespace: 'full', leaseMode: LeaseMode.LM_FULL_LEASES }
+    const change = { backends: { 'root-file': readOnlyRoot(folder) } }
+    const [target, source] = await Promise.all([
+      awaiting(b, spec, ['--grace', '100'], change),
+      a.run(spec, ['--grace', '100'], change),
+    ])
+    source.process.kill('SIGTERM')
+    expect(await source.ended, source.log()).toBe(0)
+    expect(source.log()).toMatch(/"machine moved".*"host":"b"/)
+    await b.machines.counted('web', 5)
+    const { authoritative } = await client.service.getVm({ namespace: 'full', name: 'web' })
+    expect(authoritative?.podName).toMatch(/^b\//)
+    expect(target.process.exitCode).toBe(null)
+  })
+
   it('ends with its lease when no controller answers', { timeout: WAIT_MS }, async () => {
     const [port = 0, metrics = 0] = await freePorts(2)
     const at = { host: '127.0.0.1', port }
@@ -188,9 +217,7 @@ describe('microvm hypervisor with a controller', () => {
     })
     const leased = new HypervisorHost(folder, 'a', { authority, controller: at })
     const spec = { namespace: 'leased', leaseMode: LeaseMode.LM_FULL_LEASES }
-    const root = join(folder, 'images', 'root')
-    const backends = { 'root-file': { file: { path: root, access: File_Access.READ_ONLY } } }
-    const hypervisor = await leased.run(spec, [], { backends })
+    const hypervisor = await leased.run(spec, [], { backends: { 'root-file': readOnlyRoot(folder) } })
     await endChild(only)
     const sinceMs = performance.now()
     expect(await hypervisor.ended).toBe(1)
@@ -218,3 +245,8 @@ describe('microvm hypervisor with a controller', () => {
     expect(await refused(own.replace('"a"', '"A"'))).toContain('wrong.toml: host.id: "A", want 1 to 63')
   })
 })
+
+/** Of which nothing is fenced. */
+function readOnlyRoot(folder: string): DeepPartial<Backend> {
+  return { file: { path: join(folder, 'images', 'root'), access: File_Access.READ_ONLY } }
+}

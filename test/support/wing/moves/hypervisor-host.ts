@@ -75,8 +75,12 @@ export class HypervisorHost {
   }
 
   /** Starts it, and resolves once it serves as the target of a move. */
-  async await(spec: Partial<VMSpec> = {}, words: readonly string[] = []): Promise<HypervisorProcess> {
-    const hypervisor = this.start({ mode: VMSpec_StartMode.SM_INCOMING_MIGRATION, ...spec }, words)
+  async await(
+    spec: Partial<VMSpec> = {},
+    words: readonly string[] = [],
+    change: DeepPartial<Specification> = {},
+  ): Promise<HypervisorProcess> {
+    const hypervisor = this.start({ mode: VMSpec_StartMode.SM_INCOMING_MIGRATION, ...spec }, words, change)
     await hypervisor.until('"msg":"serving"')
     return hypervisor
   }
