@@ -2,15 +2,15 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { createVitest } from 'vitest/node'
 import { countingReporter, OUT_OF_TIME } from './reporter.ts'
-import { bootsGuests } from './test-files.ts'
+import { mayRunOnceMore } from './test-files.ts'
 
 /** The delay of the last messages from vitest's workers about begun tests. */
 const LAST_NEWS_MS = 500
 
 /**
  * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its
- * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. Of a file that
- * boots guests, the suites that fail run once more (docs/testing.md).
+ * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. Suites that fail
+ * run once more (docs/testing.md).
  */
 const { positionals, values } = parseArgs({
   allowPositionals: true,
@@ -41,7 +41,7 @@ const vitest = await createVitest('test', {
   },
 })
 await vitest.start(patterns)
-const failed = failedFiles().filter(({ path }) => bootsGuests(path))
+const failed = failedFiles().filter(({ path }) => mayRunOnceMore(path))
 const onceMore = failed.map(({ path }) => path)
 if (failed.length > 0) {
   console.log(`once more: ${onceMore.join(', ')}`)

@@ -13,6 +13,12 @@ export function bootsGuests(path: string): boolean {
   return /^test\/(hostile\/)?vm\//.test(path)
 }
 
+/** False where chance is the method: what it found once is a finding. */
+export function mayRunOnceMore(path: string): boolean {
+  const group = groupOf(path)
+  return group !== 'fuzz' && group !== 'kills'
+}
+
 /** Agrees with vitest.config.ts. */
 function groupOf(path: string): Group {
   if (path.startsWith('test/host/')) return 'host'

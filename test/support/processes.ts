@@ -32,6 +32,32 @@ export function processState(pid: number): ProcessState | undefined {
   }
 }
 
+export interface FoundProcess {
+  readonly pid: number
+  /** Of its command line. */
+  readonly words: string
+}
+
+/** The other processes that work in the folder, or name a path below it. */
+export function processesIn(folder: string): readonly FoundProcess[] {
+  return readdirSync('/proc').flatMap((name) => {
+    if (!/^\d+$/.test(name) || name === `${process.pid}`) return []
+    const words = textOr(() => readFileSync(`/proc/${name}/cmdline`, 'utf8')).replaceAll('\0', ' ')
+    const workingFolder = textOr(() => readlinkSync(`/proc/${name}/cwd`))
+    const isInside = words.includes(`${folder}/`) || workingFolder.startsWith(`${folder}/`)
+    return isInside ? [{ pid: Number(name), words }] : []
+  })
+}
+
+/** Empty for what is gone meanwhile. */
+function textOr(read: () => string): string {
+  try {
+    return read()
+  } catch {
+    return ''
+  }
+}
+
 /** Sends a signal to a child process and waits for its end, unless it has ended. */
 export async function endChild(child: ChildProcess, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
@@ -53,13 +79,7 @@ export function signalThose(pids: readonly number[], signal: NodeJS.Signals): vo
 
 /** The ports of TCP on which this process listens. */
 export function listeningPorts(): readonly number[] {
-  const own = readdirSync('/proc/self/fd').map((fd) => {
-    try {
-      return readlinkSync(`/proc/self/fd/${fd}`)
-    } catch {
-      return ''
-    }
-  })
+  const own = readdirSync('/proc/self/fd').map((fd) => textOr(() => readlinkSync(`/proc/self/fd/${fd}`)))
   const lines = readFileSync('/proc/self/net/tcp', 'utf8').split('\n')
   return lines.flatMap((line) => {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)

@@ -31,7 +31,7 @@ describe('runVitest', () => {
       failed: 1,
       skipped: [{ name: 'mixed.test.ts > has no luck', reason: 'no KVM here' }],
       files: [{ path: 'mixed.test.ts', seconds: expect.any(Number) }],
-      onceMore: [],
+      onceMore: ['mixed.test.ts'],
     })
     expect(output).toContain('FAIL mixed.test.ts: 1 passed, 1 skipped')
     expect(output).toContain('AssertionError: expected 1 to be 2')
@@ -60,7 +60,7 @@ describe('runVitest', () => {
     expect(output).toContain('the test process ended early (SIGKILL)')
   })
 
-  it('runs a file that boots guests once more when it fails, and counts its second run', async () => {
+  it('runs a file once more when it fails, but none whose method is chance, and counts its second run', async () => {
     seed('test/vm/locked', [
       `import { existsSync, writeFileSync } from 'node:fs'`,
       `let second = false`,
@@ -75,16 +75,18 @@ describe('runVitest', () => {
       })`,
     ])
     seed('test/hostile/vm/wrong', [`it('fails', () => expect(1).toBe(2))`, `it('passes', () => {})`])
-    seed('other', [`it('fails', () => expect(1).toBe(2))`])
+    seed('test/kills/other', [`it('fails', () => expect(1).toBe(2))`])
+    seed('test/fuzz/other', [`it('fails', () => expect(1).toBe(2))`])
     const counts = await run()
-    expect(counts).toMatchObject({ passed: 3, failed: 2, skipped: [] })
-    expect(counts.files).toHaveLength(3)
+    expect(counts).toMatchObject({ passed: 3, failed: 3, skipped: [] })
+    expect(counts.files).toHaveLength(4)
     expect(counts.onceMore.toSorted()).toEqual(['test/hostile/vm/wrong.test.ts', 'test/vm/locked.test.ts'])
     expect(output).toContain('outside of any test of test/vm/locked.test.ts')
     expect(output.match(/^(FAIL|ok {2}) \S+/gm)?.toSorted()).toEqual([
-      'FAIL other.test.ts:',
+      'FAIL test/fuzz/other.test.ts:',
       'FAIL test/hostile/vm/wrong.test.ts:',
       'FAIL test/hostile/vm/wrong.test.ts:',
+      'FAIL test/kills/other.test.ts:',
       'FAIL test/vm/locked.test.ts:',
       'ok   test/vm/locked.test.ts:',
     ])

@@ -1,15 +1,16 @@
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tableOf } from '../../../src/host/instance/filters/tap-rules.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
+import { processesIn } from '../processes.ts'
 
 /** What instances of a state folder have left on this host: processes, mounts, folders, cgroups, and locks of virtiofsd. */
 export function leftovers(folder: string): readonly string[] {
   const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n')
   return [
-    ...processesOf(folder),
+    ...processesIn(folder).map(({ pid, words }) => `${pid} ${words}`),
     ...mounts.filter((line) => line.includes(folder)),
     ...list(join(folder, 'instances')),
     ...cgroupsOf(folder),
@@ -44,25 +45,6 @@ export function cgroupsOf(folder: string): readonly string[] {
     const parent = join('/sys/fs/cgroup', hierarchy, 'microvm')
     return list(parent).flatMap((name) => (name.endsWith(`-${suffix}`) ? [join(parent, name)] : []))
   })
-}
-
-function processesOf(folder: string): readonly string[] {
-  return readdirSync('/proc').flatMap((pid) => {
-    if (!/^\d+$/.test(pid) || pid === `${process.pid}`) return []
-    const words = readIfPresent(`/proc/${pid}/cmdline`).replaceAll('\0', ' ')
-    const isOurs = words.includes(`${folder}/`) || workingFolder(pid).startsWith(`${folder}/`)
-    return isOurs ? [`${pid} ${words}`] : []
-  })
-}
-
-/** The processes of an instance are in its folder. */
-function workingFolder(pid: string): string {
-  try {
-    return readlinkSync(`/proc/${pid}/cwd`)
-  } catch {
-    // The process has ended meanwhile.
-    return ''
-  }
 }
 
 function list(folder: string): readonly string[] {
