@@ -1,9 +1,9 @@
-import { readdirSync } from 'node:fs'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import type { Fd } from '../../src/os/streams/streams.ts'
 import { realNative } from '../support/os/real-native.ts'
+import { ownDescriptors } from '../support/processes.ts'
 
 const [EAGAIN, EINVAL, EPIPE, EMSGSIZE] = [11, 22, 32, 90]
 
@@ -25,7 +25,7 @@ function own<T extends readonly Fd[]>(fds: T): T {
 
 const openPair = () => own(unwrap('open', 'a message pair', native.messagePair()))
 const openPipe = () => own(unwrap('open', 'a pipe', native.pipe()))
-const countDescriptors = () => readdirSync('/proc/self/fd').length
+const countDescriptors = () => ownDescriptors().length
 
 function close(fd: Fd): void {
   opened.delete(fd)

@@ -2,6 +2,7 @@ import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { errnoOf } from '../../src/base/errors.ts'
+import { projectRoot } from '../../src/build/project.ts'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
 
 export interface ProcessState {
@@ -77,9 +78,17 @@ export function signalThose(pids: readonly number[], signal: NodeJS.Signals): vo
   }
 }
 
+/** What the descriptors of this process are, but files of the project, which the test runner may read at any moment. */
+export function ownDescriptors(): readonly string[] {
+  return readdirSync('/proc/self/fd').flatMap((fd) => {
+    const target = textOr(() => readlinkSync(`/proc/self/fd/${fd}`))
+    return target === '' || target.startsWith(`${projectRoot}/`) ? [] : [target]
+  })
+}
+
 /** The ports of TCP on which this process listens. */
 export function listeningPorts(): readonly number[] {
-  const own = readdirSync('/proc/self/fd').map((fd) => textOr(() => readlinkSync(`/proc/self/fd/${fd}`)))
+  const own = ownDescriptors()
   const lines = readFileSync('/proc/self/net/tcp', 'utf8').split('\n')
   return lines.flatMap((line) => {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/)

@@ -30,6 +30,7 @@ import { FakeFiles } from '../../support/fakes/files/fake-files.ts'
 import { FakeMounts } from '../../support/fakes/files/fake-mounts.ts'
 import { noLongOverlays } from '../../support/os/no-long-overlays.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { ownDescriptors } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
@@ -261,14 +262,14 @@ describe('linuxMounts', () => {
     }
     await expect(mount(join(folder, 'none'))).rejects.toMatchObject({ errno: 'ENOENT' })
     expect(await mountPointsBelow()).toEqual([folder])
-    const open = readdirSync('/proc/self/fd').length
+    const open = ownDescriptors().length
 
     await mount(target)
     await mount(target, ['remount', 'ro'])
     await mount(target, ['private'])
     const entries = (await mounts.list()).filter(({ mountPoint }) => mountPoint === target)
     expect(entries).toMatchObject([{ type: 'tmpfs', options: 'ro,relatime' }])
-    expect(readdirSync('/proc/self/fd')).toHaveLength(open)
+    expect(ownDescriptors()).toHaveLength(open)
   })
 
   it.skipIf(noLongOverlays)(
@@ -286,14 +287,14 @@ describe('linuxMounts', () => {
           data,
           refuseLinks: true,
         })
-      const open = readdirSync('/proc/self/fd').length
+      const open = ownDescriptors().length
       await expect(mount('link')).rejects.toThrow(`mount ${folder}/link: ELOOP`)
       await expect(mount('target', `lowerdir=${[...layers, '/none'].join(':')}`)).rejects.toThrow('ENOENT')
       expect(await mountPointsBelow()).toEqual([folder])
       await mount('target')
       const entries = (await mounts.list()).filter(({ mountPoint }) => mountPoint === join(folder, 'target'))
       expect(entries).toMatchObject([{ type: 'overlay', source: 'o', options: 'ro,relatime' }])
-      expect(readdirSync('/proc/self/fd')).toHaveLength(open)
+      expect(ownDescriptors()).toHaveLength(open)
     },
   )
 

@@ -1,4 +1,3 @@
-import { readdirSync } from 'node:fs'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
@@ -7,6 +6,7 @@ import { type Broker, type BrokerConnection, connectBroker } from '../../../src/
 import { BrokerMessageKind } from '../../../src/os/supervisor/broker-messages.ts'
 import { FakeClock } from '../../support/fakes/fake-clock.ts'
 import { realNative } from '../../support/os/real-native.ts'
+import { ownDescriptors } from '../../support/processes.ts'
 import { FakeBroker } from '../../support/rpc/fake-broker.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
@@ -138,7 +138,7 @@ describe('the broker', () => {
   })
 
   describe('the file of a request', () => {
-    const openFiles = () => readdirSync('/proc/self/fd').length
+    const openFiles = () => ownDescriptors().length
 
     function sendFile(a: bigint, b: bigint): void {
       const file = native.memoryFile('frame')
@@ -207,10 +207,10 @@ describe('the broker', () => {
     ],
   ])('fails when it %s, and no descriptor is left', async (_, spoil, message) => {
     await ready()
-    const before = readdirSync('/proc/self/fd').length
+    const before = ownDescriptors().length
     spoil(peer)
     await expect(broker.failed).rejects.toThrow(message)
     peer.close()
-    expect(readdirSync('/proc/self/fd').length).toBe(before - 1)
+    expect(ownDescriptors().length).toBe(before - 1)
   })
 })
