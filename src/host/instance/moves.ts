@@ -32,6 +32,10 @@ export interface SavedContent {
 /** What names of templates are like. No other machine is saved under such a name. */
 export const TEMPLATE_NAME = /^template-[0-9a-f]{12}$/
 
+export function isOfTemplate({ folder, name }: Pick<SavedInit, 'folder' | 'name'>): boolean {
+  return folder === '' && TEMPLATE_NAME.test(name)
+}
+
 /** What is kept of a machine with a snapshot of its disks. */
 export interface KeepRequest {
   /** Of the snapshot. */

@@ -15,7 +15,7 @@ import { describeEqual, describeInstance, isVisible } from './describe-instance.
 import type { WantedInstance } from './documents/wanted-instance.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Caller, Instances, OwnerCheck } from './instances.ts'
-import { type Moves, TEMPLATE_NAME } from './moves.ts'
+import { isOfTemplate, type Moves, TEMPLATE_NAME } from './moves.ts'
 import type { SavedRoom } from './record/saved-room.ts'
 import { mergeAll } from './snapshots/settle.ts'
 import type { SnapshotCalls } from './snapshots/snapshot-calls.ts'
@@ -89,7 +89,11 @@ export function savedCalls(host: SavedHost): SavedCalls {
   }
   return {
     ensure: (request, caller, checkOwner) =>
-      ensureOf(request, { caller, checkOwner, ...(isOfTemplate(request) && { clone: OF_TEMPLATE }) }),
+      ensureOf(request, {
+        caller,
+        checkOwner,
+        ...(request.saved !== undefined && isOfTemplate(request.saved) && { clone: OF_TEMPLATE }),
+      }),
     clone: (request, caller, checkOwner) =>
       cloneBy((ensured) => ensureOf(ensured, { caller, checkOwner, clone: request }), request, host, caller),
     listSaved,
@@ -167,10 +171,6 @@ export function freeMemory(
   const isUsed = () =>
     [...instances.values()].some(({ record }) => record.savedId === savedId && record.privateMemory !== '')
   void moves?.freeMemory(savedId, isUsed)
-}
-
-function isOfTemplate({ saved }: EnsureInstanceRequest): boolean {
-  return saved?.folder === '' && TEMPLATE_NAME.test(saved.name)
 }
 
 /** Whoever makes a template without an agent wants its clones so. */

@@ -25,16 +25,18 @@ export interface CloneRecord {
 
 /**
  * What a clone of a saved machine begins with: context id, hardware addresses, names of interfaces, identity of the board and
- * overlays of its own. `replaced` are the keys of backends that the caller has chosen.
+ * overlays of its own. `replaced` are the keys of backends that the caller has chosen. Clones of a template keep their hardware
+ * address, as they keep their IP addresses: each is on a tap of its own, which nothing passes to another.
  */
 export async function cloneRecord(
   saved: InstanceRecord,
-  replaced: ReadonlySet<string>,
+  { replaced, ofTemplate }: { readonly replaced: ReadonlySet<string>; readonly ofTemplate: boolean },
 ): Promise<CloneRecord> {
   const { specification } = saved
   if (specification === undefined) throw new AgentError('FAILED_PRECONDITION', 'specification: not known yet')
   const macs = new Map<string, string>()
   const newMac = (mac: string) => {
+    if (ofTemplate) return mac
     macs.set(mac, macs.get(mac) ?? randomMac())
     return macs.get(mac) ?? mac
   }

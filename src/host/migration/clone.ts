@@ -4,7 +4,7 @@ import { AgentError } from '../../base/errors.ts'
 import type { SavedInit } from '../../gen/microvm/instance/v1/instance.ts'
 import { InstanceRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { ownAddress } from '../instance/connect-agent.ts'
-import type { SavedContent } from '../instance/moves.ts'
+import { isOfTemplate, type SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { makeOverlays } from '../instance/snapshots/overlay-file.ts'
 import { needsSharedMemory } from '../spec/check-spec.ts'
@@ -40,7 +40,7 @@ export async function openClone(init: SavedInit, parts: CloneParts): Promise<Sav
     )
   const saved = InstanceRecord.fromPartial(content.record)
   const replaced = new Set(Object.keys(init.replaceComponents))
-  const { added, macs, record } = await cloneRecord(saved, replaced)
+  const { added, macs, record } = await cloneRecord(saved, { replaced, ofTemplate: isOfTemplate(init) })
   // Its keeper reads the file once for all clones.
   const privateMemory = isPrivate(saved, manifest)
     ? await keepers.keep(manifest.id, join(folder, FILES.memory))

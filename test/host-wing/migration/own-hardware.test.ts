@@ -14,7 +14,9 @@ it('the cards of clones have addresses that no others are going to have', async 
       ]),
     ),
   })
-  const { macs } = await cloneRecord(InstanceRecord.fromPartial({ specification }), new Set())
+  const { macs } = await cloneRecord(InstanceRecord.fromPartial({ specification }), {
+    ...{ replaced: new Set(), ofTemplate: false },
+  })
   const bytes = [...macs.values()].map((mac) => mac.split(':').map((byte) => Number.parseInt(byte, 16)))
   for (const [first = 0] of bytes) expect(first & 3, 'of one card, and given by no maker').toBe(2)
   // 24 random bits would not do for the clones of many hosts on one network.

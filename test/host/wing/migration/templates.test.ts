@@ -6,11 +6,13 @@ import { messageOf } from '../../../../src/base/errors.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
 import {
   ChangeStateRequest_Change as Change,
+  CloneInstanceRequest,
   EnsureInstanceRequest,
   File_Access,
   type Instance,
   Specification,
   State,
+  SuspendInstanceRequest,
   type Template,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { openTemplates, type Templates } from '../../../../src/host/migration/templates.ts'
@@ -132,6 +134,26 @@ describe('templates', () => {
     const instances = await host.open()
     await instances.changeState({ key: 'a', change: Change.KILL, graceMs: 0 }, ADMIN)
     await host.again('a')
+  })
+
+  it('keep the address of their card in clones, each on a tap of its own, but not in clones of those', async () => {
+    const { name } = await made()
+    const clones = [await clone(name, 'a'), await clone(name, 'b')]
+    const instances = await host.open()
+    await instances.suspend(
+      SuspendInstanceRequest.fromPartial({ key: 'a', name: 'saved', withoutAgent: true }),
+      ADMIN,
+    )
+    const ofClone = { saved: 'saved', name: 'c', count: 1, withoutAgent: true }
+    const others = await instances.clone(CloneInstanceRequest.fromPartial(ofClone), ADMIN, async () => {})
+    const own = [...clones, ...others].map(({ specification }) => {
+      const { backend = '', nic } = specification?.devices['template-card'] ?? {}
+      return { mac: nic?.mac, tap: specification?.backends[backend]?.tap?.interfaceName }
+    })
+    const [first, second, third] = own.map(({ mac }) => mac)
+    expect(first).toBeDefined()
+    expect([second, third === first]).toEqual([first, false])
+    expect(new Set(own.map(({ tap }) => tap)).size).toBe(3)
   })
 
   it('are replaced when a file or QEMU is another one, and their clones go on', async () => {
