@@ -18,6 +18,7 @@ export const AREAS: readonly string[] = [
     'migration',
     'moves',
     'spec',
+    'suspend',
     'qemu',
     'instance',
     'microvm',
