@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { AgentError } from '../../../base/errors.ts'
 import type { VolumeRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { SERVED_DISK } from '../../qemu/device-parts.ts'
+import { addDhParams } from '../../qemu/dh-params.ts'
 import type { Holder } from '../holder/holder.ts'
 import { makeFolders, makeLinks, OWN_FOLDER } from '../machine/instance-files.ts'
 import { lastLine } from '../machine/machine.ts'
@@ -98,6 +99,7 @@ async function tlsServer(
     'server-cert.pem': opener.read(identity.cert),
     'server-key.pem': opener.read(identity.key),
   })
+  await addDhParams(join(folder, CREDENTIALS))
   const at = `addr.type=inet,addr.host=${listen},addr.port=${port}`
   return [
     ...['--object', `tls-creds-x509,id=${CREDENTIALS},endpoint=server,verify-peer=on,dir=${CREDENTIALS}`],

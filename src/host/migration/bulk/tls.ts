@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
 import { checkErrno } from '../../../os/errors.ts'
 import type { Native } from '../../../os/native.ts'
+import { addDhParams } from '../../qemu/dh-params.ts'
 import { type BulkQemu, type BulkTls, type HostIdentity, NAMES } from './bulk.ts'
 
 export type TlsRole = 'client' | 'server'
@@ -32,6 +33,7 @@ export async function addTls(
   try {
     await rm(links, { recursive: true, force: true })
     await mkdir(links, { mode: 0o711 })
+    if (role === 'server') await addDhParams(links)
     for (const [name, field] of Object.entries(filesOf(role))) {
       const fd = await copyOf(native, identity[field])
       try {

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:tls'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../../../src/base/abort.ts'
 import type { BulkEndpoint, BulkTls } from '../../../../../src/host/migration/bulk/bulk.ts'
 import { openIncoming } from '../../../../../src/host/migration/bulk/incoming.ts'
 import { TestHolders } from '../../../../support/host/test-holder.ts'
@@ -23,6 +24,17 @@ const others = hostAuthority('other hosts', ['a', 'b'])
 const LIMIT = { timeout: 180_000 }
 
 describe('certificates of a move', () => {
+  it('come with a group for Diffie-Hellman, which QEMU would compute for seconds', async () => {
+    const target = await startBulkMachine(holders, { isIncoming: true })
+    const event = { name: 'qcrypto_tls_creds_load_dh', enable: true }
+    await target.qmp.command({ execute: 'trace-event-set-state', arguments: event }, neverAborted)
+    const listen = { host: '127.0.0.1', tls: tlsOf('b', 'a') }
+    const incoming = await openIncoming(target, { disks: [target.disk], listen })
+    // Of a group that it computes, QEMU tells no file.
+    await expect.poll(() => target.log()).toMatch(/qcrypto_tls_creds_load_dh .*dh-params\.pem/)
+    await incoming.close()
+  })
+
   it('of a third host of the same CA are refused by the target on both channels', LIMIT, async () => {
     const source = await startBulkMachine(holders)
     const { incoming, target } = await startTarget(holders)
