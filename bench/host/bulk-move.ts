@@ -7,8 +7,8 @@ import { BulkPairs, type MoveTimes } from '../support/bulk-pairs.ts'
 import { median, report } from '../support/figure.ts'
 
 /**
- * The move of a memory of 512 MiB, 384 of which are used, and of a disk of 256 MiB; and the same commands of QEMU by hand. An emulated
- * guest stands still for all of its memory, which QEMU by hand sends wrongly (seesWrites of src/host/migration/bulk/outgoing.ts).
+ * The move of a memory of 512 MiB, 384 of which are used, and of a disk of 256 MiB; and the same commands of QEMU by hand. QEMU by
+ * hand may lose writes of an emulated guest (src/host/migration/bulk/live-emulation.ts).
  */
 const ROUNDS = 3
 

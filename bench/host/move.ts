@@ -18,7 +18,7 @@ import { median, report } from '../support/figure.ts'
 
 /**
  * A whole move between two daemons, against the same commands of QEMU by hand, with TLS. The machine has a memory of 512 MiB, 384 of
- * which are used, and a disk of 256 MiB that goes along. An emulated guest stands still for all of its memory.
+ * which are used, and a disk of 256 MiB that goes along.
  */
 const ROUNDS = 3
 /** As the issue asks for. */

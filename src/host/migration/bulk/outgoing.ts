@@ -10,6 +10,7 @@ import {
   NAMES,
 } from './bulk.ts'
 import { migrationError, nextState } from './channel-wait.ts'
+import { letRun, stopOf } from './live-emulation.ts'
 import { copyToStep, finishMirrors } from './mirrors.ts'
 import { checkSizes } from './nodes.ts'
 import type { BulkSettings } from './settings.ts'
@@ -41,7 +42,7 @@ export interface Outgoing {
   copyDisks(): Promise<void>
   /**
    * Sends memory while the guest runs, or after it was stopped where QEMU would lose writes. Afterwards the guest stands still, and all
-   * but the rest is sent. Resolves with the time of `performance` from which the guest stands still.
+   * but the rest is sent. Resolves with the time of `performance` from which the guest stands still; what it has stood before is added.
    */
   sendMemory(): Promise<number>
   /** Ends the mirrors: the disks are the same, and the source writes no more. */
@@ -97,6 +98,7 @@ export async function openOutgoing(qemu: BulkQemu, options: OutgoingOptions): Pr
           endpoint: endpoints.memory,
           native,
           tls,
+          wasRunning,
           watch,
           keep,
         }),
@@ -163,36 +165,31 @@ async function setUp(
 
 async function sendMemory(
   qemu: BulkQemu,
-  { watch, ...parts }: Connected & { readonly watch: Watch },
+  { watch, wasRunning, ...parts }: Connected & { readonly watch: Watch; readonly wasRunning: boolean },
 ): Promise<number> {
   checkSecure(parts)
   const { endpoint, keep, native } = parts
   const { qmp, signal } = qemu
   keep(await giveConnection(qemu, endpoint, { fdname: NAMES.memory, native }))
-  let stoppedAt: number | undefined
-  if (!(await seesWrites(qemu))) {
-    stoppedAt = performance.now()
-    await qmp.execute('stop', {}, signal)
-  }
+  const stop = await stopOf(qemu)
+  // QEMU looks at the guest's memory once more only after it has stopped the guest.
+  if (stop === 'for the first look')
+    await qmp.execute('migrate-set-parameters', { 'downtime-limit': 0 }, signal)
+  const stoppedAt = performance.now()
+  if (stop !== 'none') await qmp.execute('stop', {}, signal)
+  let stoodMs = 0
   await following(qemu, ['pre-switchover'], async () => {
-    await qmp.execute('migrate', { uri: `fd:${NAMES.memory}` }, signal)
-    watch.memoryBegins()
+    const begin = async () => {
+      await qmp.execute('migrate', { uri: `fd:${NAMES.memory}` }, signal)
+      watch.memoryBegins()
+    }
+    if (stop !== 'for the first look') return await begin()
+    // The first look has been taken by then.
+    await following(qemu, ['active'], begin)
+    if (wasRunning) await letRun(qemu)
+    stoodMs = performance.now() - stoppedAt
   })
-  return stoppedAt ?? performance.now()
-}
-
-/** From this version on, emulation sees all writes of a guest that runs (physmem, "Fix migration dirty bitmap coherency"). */
-const SOUND_VERSION = 9
-
-/**
- * Whether QEMU sends again each page that the guest writes to after it was sent. Emulation in earlier versions misses writes to pages
- * that the guest has just used: the target would have old content.
- */
-async function seesWrites({ qmp, signal }: BulkQemu): Promise<boolean> {
-  const { enabled } = await qmp.execute('query-kvm', {}, signal)
-  if (enabled) return true
-  const { qemu } = await qmp.execute('query-version', {}, signal)
-  return qemu.major >= SOUND_VERSION
+  return stop === 'for all' ? stoppedAt : performance.now() - stoodMs
 }
 
 async function endMemory(qemu: BulkQemu, watch: Watch): Promise<void> {

@@ -41,7 +41,11 @@ describe('the bulk of a move', () => {
     const settings = { bandwidthBytesPerSecond: 8 * 2 ** 20 }
     const outgoing = await openSource(source, incoming, { settings, onProgress: (each) => told.push(each) })
     await outgoing.copyDisks()
+    const ranAt = source.qmp
+      .event(({ name }) => name === 'RESUME', neverAborted)
+      .then(() => lastNumber(source))
     await outgoing.sendMemory()
+    expect(await lastNumber(source)).toBeGreaterThan(await ranAt)
     await outgoing.endDisks()
     expect(readFileSync(target.path).equals(readFileSync(source.path))).toBe(true)
     await outgoing.endMemory()
