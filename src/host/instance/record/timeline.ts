@@ -72,11 +72,12 @@ export class Timeline {
 
   /** By QEMU's events. */
   event(name: string): void {
-    if (name === 'STOP') {
-      this.#stopped ??= this.#now()
-      this.#detached ??= this.#stopped
-    }
     if (name === 'RESUME') this.#resumed = this.#now()
+    if (name !== 'STOP' || (this.#stopped !== undefined && this.#resumed === undefined)) return
+    // A guest that has stood still before has done so for that much longer.
+    const stood = (this.#resumed ?? 0) - (this.#stopped ?? 0)
+    this.#stopped = this.#now() - stood
+    this.#resumed = undefined
   }
 
   /** The guest's agent answers callers again. */
@@ -91,7 +92,7 @@ export class Timeline {
 
   get since(): StandingSince {
     const at = (time: number | undefined) => (time === undefined ? 0 : Math.round(this.#startedMs + time))
-    return { stoppedMs: at(this.#stopped), detachedMs: at(this.#detached) }
+    return { stoppedMs: at(this.#stopped), detachedMs: at(this.#detached ?? this.#stopped) }
   }
 
   /** Until now, where the guest still stands and callers still wait. */
@@ -99,12 +100,13 @@ export class Timeline {
     const now = this.#now()
     this.#end(now)
     const last = this.#answered ?? this.#resumed ?? now
+    const detached = this.#detached ?? this.#stopped
     return {
       ...{ kind: this.kind, startedMs: BigInt(this.#startedMs), durationUs: us(now) },
       failure: failure.slice(0, MOST_TEXT),
       steps: this.#steps.map((step) => ({ ...step })),
       stoppedUs: this.#stopped === undefined ? 0n : us((this.#resumed ?? now) - this.#stopped),
-      waitingUs: this.#detached === undefined ? 0n : us(last - this.#detached),
+      waitingUs: detached === undefined ? 0n : us(last - detached),
     }
   }
 
