@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { projectRoot } from '../../../src/build/project.ts'
@@ -184,22 +184,22 @@ describe('an agent that dies at any step of a freeze', () => {
   it('leaves a pod that runs, and the next agent answers the call', async () => {
     await pod.stop()
     const folder = temporaryFolder()
-    const program = join(projectRoot, 'test/support/host/die-freezing.ts')
-    const environment = { NODE_OPTIONS: `--require ${program}`, MICROVM_FREEZES: folder }
+    const program = join(projectRoot, 'test/support/kills/kill-at-step.ts')
+    const environment = { NODE_OPTIONS: `--require ${program}`, MICROVM_KILL_STEPS: folder }
     pod = await startPod({ environment })
     mountDisk()
     await pod.run('counting', COUNTING)
+    const plan = join(folder, 'plan')
     const died: string[] = []
     for (let step = 1; ; step++) {
-      writeFileSync(join(folder, 'plan'), `${step}`)
+      writeFileSync(plan, JSON.stringify({ step, victim: 0, only: 'command (27|28|29|30|31)$' }))
       await expect(pod.started.lifecycle.quiesce({})).resolves.toMatchObject({ fileSystems: [DISK] })
       await pod.started.lifecycle.thaw({})
       expect(freezerOf('counting')).toBe('THAWED')
       write()
       expect(await states()).toEqual(['counting running'])
-      if (!existsSync(join(folder, 'died'))) break
-      died.push(readFileSync(join(folder, 'died'), 'utf8'))
-      rmSync(join(folder, 'died'))
+      if (existsSync(plan)) break
+      died.push(readFileSync(join(folder, 'steps'), 'utf8').trim().split('\n').at(-1) ?? '')
     }
     const steps = ['command 27', 'command 28', 'command 29', 'command 30', 'command 30', 'command 31']
     expect(died).toEqual(steps.flatMap((step) => [`before ${step}`, `after ${step}`]))
