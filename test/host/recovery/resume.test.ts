@@ -29,3 +29,45 @@ describe('an agent that dies in a repair', () => {
     }
   })
 })
+
+describe('a hundred calls for one restore', () => {
+  let started: AgentProcess
+  beforeAll(async () => {
+    started = await startAgent()
+  })
+  afterAll(() => started?.stop())
+
+  const hundred = Array.from({ length: 100 }, (_, index) => index)
+  const repairs = () => started.log.filter(({ msg }) => msg === 'repair begun').length
+
+  it('are one repair, at once over several connections and one after the other', async () => {
+    const others = await Promise.all([started.connect(), started.connect()])
+    const lifecycles = [started, ...others].map(({ lifecycle }) => lifecycle)
+    const request = { generation: 'once', seed: randomBytes(32) }
+    const ask = (index: number) => (lifecycles[index % 3] ?? expect.fail()).resumed(request)
+    const same = hundred.map(() => ({ number: 1n }))
+    expect(await Promise.all(hundred.map(ask))).toEqual(same)
+    const told = await started.lifecycle.getResume({ number: 1n, timeoutMs: 60_000 })
+    expect(told).toMatchObject({ generation: 'once', state: 'ready', randomness: 'renewed' })
+    for (const index of hundred) expect(await ask(index)).toEqual({ number: 1n })
+    await started.logged({ msg: 'repair ended' })
+    expect(repairs()).toBe(1)
+    expect(await started.lifecycle.getResume({ number: 1n, timeoutMs: 0 })).toEqual(told)
+    for (const other of others) other.close()
+  })
+
+  it('with a generation each are served in order, as many as may wait, and the others are refused', async () => {
+    const asked = await Promise.allSettled(
+      hundred.map((index) => started.lifecycle.resumed({ generation: `each ${index}` })),
+    )
+    const numbers = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value.number] : []))
+    expect(numbers).toEqual(numbers.map((_, index) => BigInt(index + 2)))
+    expect(numbers.length).toBeGreaterThanOrEqual(4)
+    for (const each of asked) {
+      if (each.status === 'rejected') expect(each.reason).toMatchObject({ code: 'RESOURCE_EXHAUSTED' })
+    }
+    const last = await started.lifecycle.getResume({ number: numbers.at(-1) ?? 0n, timeoutMs: 60_000 })
+    expect(last.state).toBe('ready')
+    expect(repairs()).toBe(1 + numbers.length)
+  })
+})
