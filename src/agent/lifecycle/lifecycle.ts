@@ -110,7 +110,10 @@ export class Lifecycle {
 
   /** To be called before calls are served, once the streams are restored. */
   async restore(): Promise<void> {
-    if (!this.#parts.isFirst) this.#record.restore()
+    const { os, isFirst } = this.#parts
+    // Lines of before are nothing to the next agent either, whenever this one dies.
+    if (isFirst) this.#record.change({ kernelLogFromUs: BigInt(Math.round(os.clock.monotonicMs() * 1000)) })
+    else this.#record.restore()
     await this.#detachment.restore()
   }
 
@@ -120,7 +123,6 @@ export class Lifecycle {
     this.#connections = connections
     this.#repairs.restore()
     if (!this.#hostClock.isMarked) void this.clockWasSet()
-    if (isFirst) this.#record.change({ kernelLogFromUs: BigInt(Math.round(os.clock.monotonicMs() * 1000)) })
     // A later agent looks for a line that came while there was none.
     os.kernelLog.follow(!isFirst, ({ sequence, text, timeUs }) => {
       const { kernelLine, kernelLogFromUs } = this.#record.fields

@@ -108,14 +108,17 @@ describe('a repair', () => {
     expect(await last(await restoredGuest({ os, state, isFirst: false }))).toMatchObject({ number: 2n })
   })
 
-  it('is not begun by a line from before the first agent, which the next one reads', async () => {
-    const os = new FakeOs()
-    os.kernelLog.sayAlone(FORKED)
-    os.clock.advance(1)
-    const { state } = await restoredGuest({ os })
-    const next = await restoredGuest({ os, state, isFirst: false })
-    await expect(last(next)).rejects.toMatchObject({ code: 'NOT_FOUND' })
-  })
+  it.each([true, false])(
+    'is not begun by a line from before the first agent, which the next one reads (has served: %s)',
+    async (isServing) => {
+      const os = new FakeOs()
+      os.kernelLog.sayAlone(FORKED)
+      os.clock.advance(1)
+      const { state } = await restoredGuest({ os, isServing })
+      const next = await restoredGuest({ os, state, isFirst: false })
+      await expect(last(next)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+    },
+  )
 
   it('is one for a device that comes and goes', async () => {
     const guest = await restoredGuest()

@@ -18,6 +18,8 @@ export async function restoredGuest(
   options: {
     readonly state?: MemoryStateFiles
     readonly isFirst?: boolean
+    /** False for an agent that dies before it serves calls. */
+    readonly isServing?: boolean
     readonly os?: FakeOs
     readonly parts?: Partial<LifecycleParts>
   } = {},
@@ -70,12 +72,11 @@ export async function restoredGuest(
     ...options.parts,
   })
   await lifecycle.restore()
-  lifecycle.begin({
-    dropOlder: (than) => {
-      dropped.push(than)
-      return 1
-    },
-  })
+  const dropOlder = (than: string) => {
+    dropped.push(than)
+    return 1
+  }
+  if (options.isServing !== false) lifecycle.begin({ dropOlder })
   return { lifecycle, os, state, events, lines, frozen, dropped, streams, unixMs }
 }
 
