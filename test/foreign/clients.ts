@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { promisify } from 'node:util'
 import { cached } from '../../src/build/cache.ts'
 import { projectRoot } from '../../src/build/project.ts'
@@ -8,6 +8,9 @@ import { projectRoot } from '../../src/build/project.ts'
 const run = promisify(execFile)
 const here = join(projectRoot, 'test/foreign')
 const protoFolder = join(projectRoot, 'proto')
+/** Has introspection.proto, which imports nothing. */
+const ownProtoFolder = join(protoFolder, 'microvm/agent/v1')
+const INTROSPECTION = 'introspection.proto'
 /** Debian's golang-github-gogo-protobuf-dev: Go packages, and the proto files of google.protobuf. */
 const GO_PACKAGES = '/usr/share/gocode'
 const GOOGLE_PROTOS = `${GO_PACKAGES}/src/github.com/gogo/protobuf/protobuf`
@@ -57,26 +60,29 @@ export async function foreignClients(): Promise<ForeignClients> {
 async function build(folder: string): Promise<void> {
   const protos = join(folder, 'proto')
   const go = join(folder, 'go/src/agent')
-  for (const path of [protos, join(folder, 'python'), join(go, 'grpc'), join(go, 'types')]) {
+  for (const path of ['grpc', 'types', 'introspection'].map((name) => join(go, name)))
     mkdirSync(path, { recursive: true })
-  }
+  for (const path of [protos, join(folder, 'python')]) mkdirSync(path, { recursive: true })
   const names = readdirSync(protoFolder).filter((name) => name.endsWith('.proto'))
-  for (const name of names) {
+  for (const path of [...names.map((name) => join(protoFolder, name)), join(ownProtoFolder, INTROSPECTION)]) {
+    const name = basename(path)
     // gogo's generator predates proto3 `optional`; presence makes no difference on the wire.
-    const text = readFileSync(join(protoFolder, name), 'utf8').replaceAll(/^ {2}optional /gm, '  ')
+    const text = readFileSync(path, 'utf8').replaceAll(/^ {2}optional /gm, '  ')
     writeFileSync(join(protos, name), text)
   }
   await run('protoc', [
     `-I${protoFolder}`,
+    `-I${ownProtoFolder}`,
     `-I${GOOGLE_PROTOS}`,
     `--python_out=${join(folder, 'python')}`,
-    ...names,
+    ...[...names, INTROSPECTION],
   ])
   // gogo generates one Go package a run, in the given folder.
   const gogo = (target: string, files: readonly string[]) =>
     run('protoc', [`-I${protos}`, `-I${GOOGLE_PROTOS}`, `--gogo_out=${GO_IMPORTS}:${target}`, ...files])
   await gogo(join(go, 'grpc'), ['agent.proto', 'health.proto', 'csi.proto', 'oci.proto'])
   await gogo(join(go, 'types'), ['types.proto'])
+  await gogo(join(go, 'introspection'), [INTROSPECTION])
   await run('/usr/bin/go', ['build', '-o', join(folder, 'drive.new'), '.'], {
     cwd: join(here, 'go/drive'),
     env: {

@@ -5,6 +5,7 @@ from google.protobuf import empty_pb2
 
 import agent_pb2
 import health_pb2
+import introspection_pb2
 
 LARGE_BYTES = 3 << 20
 SECONDS = 180
@@ -36,6 +37,17 @@ class Agent:
 
     def call(self, name, request, response=empty_pb2.Empty, timeout=SECONDS):
         return self.method(f"/grpc.AgentService/{name}", response)(request, timeout=timeout)
+
+    def until_not_called(self, container_id, exec_id):
+        """Waits until the agent has no call for the process: it takes a moment to notice that a client is gone."""
+        list_calls = self.method(
+            "/microvm.agent.v1.Introspection/ListCalls", introspection_pb2.ListCallsResponse
+        )
+        key = (container_id, exec_id)
+        while True:
+            calls = list_calls(introspection_pb2.ListCallsRequest(), timeout=SECONDS).calls
+            if all((call.container_id, call.exec_id) != key for call in calls):
+                return
 
     def begin(self, name, request, response=empty_pb2.Empty):
         """The same without waiting: answers a future."""

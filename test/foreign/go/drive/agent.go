@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"agent/grpc"
+	introspection "agent/introspection"
 
 	"github.com/containerd/ttrpc"
 	"github.com/gogo/protobuf/types"
@@ -73,6 +74,27 @@ func (agent *agent) check() error {
 		return fmt.Errorf("Check: status %v", health.Status)
 	}
 	return nil
+}
+
+// Waits until the agent has no call for the process, because it takes a moment to notice that a client is gone.
+func (agent *agent) untilNotCalled(containerID, execID string) error {
+	for {
+		var open introspection.ListCallsResponse
+		request := &introspection.ListCallsRequest{}
+		err := agent.client.Call(agent.ctx, "microvm.agent.v1.Introspection", "ListCalls", request, &open)
+		if err != nil {
+			return fmt.Errorf("ListCalls: %w", err)
+		}
+		calls := 0
+		for _, call := range open.Calls {
+			if call.ContainerId == containerID && call.ExecId == execID {
+				calls++
+			}
+		}
+		if calls == 0 {
+			return nil
+		}
+	}
 }
 
 type process struct {

@@ -167,6 +167,10 @@ func hangUp(agent *agent, socket string, wanted testCase) error {
 	if err := lost.client.UserOnCloseWait(agent.ctx); err != nil {
 		return err
 	}
+	// An answer on its way to a client that is not known to be gone is lost with it.
+	if err := agent.untilNotCalled(kept.containerID, kept.execID); err != nil {
+		return err
+	}
 	if err := kept.write([]byte("it\n")); err != nil {
 		return err
 	}
