@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { access, constants, mkdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { accessSync, constants, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { rmdir } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errnoOf } from '../../base/errors.ts'
@@ -23,7 +24,10 @@ const PERIOD_US = 100_000
 /** How long killed processes may take to leave a cgroup, and the pause between two tries to remove it. */
 const LEAVE = { lastMs: 2000, lookMs: 5 } as const
 
-/** Cgroups with limits below one parent, which is there while it has any. */
+/**
+ * Cgroups with limits below one parent, which is there while it has any. They are made by synchronous calls: the kernel has all of
+ * it in memory, and a trip to a thread of libuv takes longer.
+ */
 export class LimitedCgroups {
   readonly controllers: ReadonlySet<LimitController>
   readonly #isV2: boolean
@@ -41,16 +45,12 @@ export class LimitedCgroups {
    * root can make some only on v2, beside its own.
    */
   static async find(parent: string, root = ROOT): Promise<LimitedCgroups | undefined> {
-    const isV2 = await isAllowed(`${root}/cgroup.controllers`, constants.R_OK)
-    const above = isV2 && !(await isAllowed(root)) ? await ownParent(root) : root
+    const isV2 = isAllowed(`${root}/cgroup.controllers`, constants.R_OK)
+    const above = isV2 && !isAllowed(root) ? ownParent(root) : root
     if (above === undefined) return undefined
-    const usable = await Promise.all(
-      LIMIT_CONTROLLERS.map(async (name) => {
-        const isUsable = isV2 ? canEnable(above, name) : isAllowed(join(root, name))
-        return (await isUsable) ? [name] : []
-      }),
+    const controllers = LIMIT_CONTROLLERS.filter((name) =>
+      isV2 ? canEnable(above, name) : isAllowed(join(root, name)),
     )
-    const controllers = usable.flat()
     if (controllers.length === 0) return undefined
     const parents = isV2 ? [join(above, parent)] : controllers.map((name) => join(root, name, parent))
     const found = new LimitedCgroups(controllers, isV2, parents)
@@ -74,26 +74,25 @@ export class LimitedCgroups {
     const settings = this.#settings(limits).filter(([controller]) => this.controllers.has(controller))
     const wanted = [...new Set(settings.map(([controller]) => controller))]
     const parents = this.#isV2 ? this.#parents : wanted.map((controller) => this.#folderOf(controller))
-    await Promise.all(parents.map((parent) => this.#makeFolder(parent, name, wanted)))
+    for (const parent of parents) this.#makeFolder(parent, name, wanted)
     for (const [controller, file, value] of settings)
-      await write(join(this.#folderOf(controller), name, file), value)
+      write(join(this.#folderOf(controller), name, file), value)
     if (limits.memoryBytes !== undefined && this.controllers.has('memory'))
-      await this.#closeSwap(name, limits.memoryBytes)
+      this.#closeSwap(name, limits.memoryBytes)
   }
 
   /** Else what is above the limit goes to the swap of the host. A kernel without such a limit has no file for it. */
-  async #closeSwap(name: string, memoryBytes: number): Promise<void> {
+  #closeSwap(name: string, memoryBytes: number): void {
     // That of v1 is one of memory and swap together.
     const [file, value] = this.#isV2 ? ['memory.swap.max', 0] : ['memory.memsw.limit_in_bytes', memoryBytes]
     const path = join(this.#folderOf('memory'), name, file)
-    if (await isAllowed(path)) await write(path, `${value}`)
+    if (isAllowed(path)) write(path, `${value}`)
   }
 
   /** Where it has been made. */
   async foldersOf(name: string): Promise<readonly string[]> {
     const folders = this.#parents.map((parent) => join(parent, name))
-    const made = await Promise.all(folders.map((folder) => isAllowed(folder, constants.F_OK)))
-    return folders.filter((_, index) => made[index])
+    return folders.filter((folder) => isAllowed(folder, constants.F_OK))
   }
 
   /** Waits for its killed processes. Throws EBUSY when one stays. Does nothing for one that is not there. */
@@ -116,16 +115,15 @@ export class LimitedCgroups {
   }
 
   /** The parent may be removed meanwhile with the last other cgroup. */
-  async #makeFolder(parent: string, name: string, wanted: readonly LimitController[]): Promise<void> {
+  #makeFolder(parent: string, name: string, wanted: readonly LimitController[]): void {
     for (let tries = 1; ; tries++) {
       try {
-        await mkdir(parent, { recursive: true })
+        mkdirSync(parent, { recursive: true })
         if (this.#isV2) {
           const control = wanted.map((controller) => `+${controller}`).join(' ')
-          for (const each of [dirname(parent), parent])
-            await write(join(each, 'cgroup.subtree_control'), control)
+          for (const each of [dirname(parent), parent]) write(join(each, 'cgroup.subtree_control'), control)
         }
-        await mkdir(join(parent, name))
+        mkdirSync(join(parent, name))
         return
       } catch (error) {
         if (errnoOf(error) === 'EEXIST') return
@@ -157,32 +155,38 @@ export class LimitedCgroups {
 
 const TRIES = 10
 
-async function isAllowed(path: string, mode = constants.W_OK): Promise<boolean> {
-  return await access(path, mode).then(
-    () => true,
-    () => false,
-  )
+function isAllowed(path: string, mode = constants.W_OK): boolean {
+  try {
+    accessSync(path, mode)
+    return true
+  } catch {
+    return false
+  }
 }
 
 /** The cgroup above that of this process, if this user may make others there. */
-async function ownParent(root: string): Promise<string | undefined> {
-  const own = /^0::(.*)$/m.exec(await readFile('/proc/self/cgroup', 'utf8'))?.[1] ?? '/'
+function ownParent(root: string): string | undefined {
+  const own = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8'))?.[1] ?? '/'
   const parent = join(root, dirname(own))
-  const isOurs = own !== '/' && (await isAllowed(parent)) && (await isAllowed(join(parent, 'cgroup.procs')))
+  const isOurs = own !== '/' && isAllowed(parent) && isAllowed(join(parent, 'cgroup.procs'))
   return isOurs ? parent : undefined
 }
 
-async function canEnable(folder: string, controller: LimitController): Promise<boolean> {
-  return await write(join(folder, 'cgroup.subtree_control'), `+${controller}`).then(
-    () => true,
-    () => false,
-  )
+function canEnable(folder: string, controller: LimitController): boolean {
+  try {
+    write(join(folder, 'cgroup.subtree_control'), `+${controller}`)
+    return true
+  } catch {
+    return false
+  }
 }
 
-async function write(path: string, value: string): Promise<void> {
-  await writeFile(path, value).catch((error) => {
+function write(path: string, value: string): void {
+  try {
+    writeFileSync(path, value)
+  } catch (error) {
     throw kernelError(`write ${value} to`, path, errnoOf(error) ?? 'EIO', error)
-  })
+  }
 }
 
 async function isRemoved(folder: string): Promise<boolean> {

@@ -10,10 +10,9 @@ export const OWN_FOLDER = 'run'
 /** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
 export async function makeFolders(folder: string, uid: number): Promise<void> {
   const own = join(folder, OWN_FOLDER)
-  for (const path of [folder, own])
-    await mkdir(path, { mode: 0o700, recursive: true }).catch((error) => {
-      throw fileError(path, error)
-    })
+  await mkdir(own, { mode: 0o700, recursive: true }).catch((error) => {
+    throw fileError(own, error)
+  })
   if (uid === 0) return
   await chown(folder, 0, uid)
   await chmod(folder, 0o710)

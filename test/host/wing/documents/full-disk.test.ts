@@ -13,7 +13,7 @@ const REGISTRY = 'registry.sqlite'
 /** The files for which each call may have no room, besides the registry. */
 const WANTED: Readonly<Record<Attempt['call'], readonly string[]>> = {
   ensure: [
-    ...['n-*', 'run', 'metadata0-backend.pb', 'specification.binpb', 'uefi-variables.fd', 'exits'],
+    ...['run', 'metadata0-backend.pb', 'specification.binpb', 'uefi-variables.fd', 'exits'],
     ...['holder.sock', 'console.ring or qemu.log', 'qmp.sock'],
   ],
   run: ['specification.binpb', 'qmp.sock'],
@@ -70,5 +70,5 @@ function fileOf(message: string, folder: string): string {
     ) ?? []
   if (!path.startsWith(`${folder}/`)) return message
   const name = file ?? path.slice(path.lastIndexOf('/') + 1)
-  return name.replace(/^\d+/, '*').replace(/^n-\w+$/, 'n-*')
+  return name.replace(/^\d+/, '*')
 }
