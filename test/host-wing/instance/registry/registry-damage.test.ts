@@ -20,7 +20,7 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 
 const COMMITS = 12
 const FLIPS = 200
-const PAGE = 4096
+const PAGE = 8192
 
 const REFUSED = /^.*\.sqlite: .*--rebuild$/
 const REFUSED_OR_COMPLETE = new RegExp(`${REFUSED.source}|^${COMMITS} commits$`)

@@ -1,7 +1,9 @@
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { afterEach, describe, expect, it } from 'vitest'
 import { MAX_KEY_BYTES, MAX_PAYLOAD_BYTES } from '../../../../src/host/instance/registry/check-changes.ts'
+import { MIGRATIONS } from '../../../../src/host/instance/registry/database.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { MAX_WAITING_BYTES, openRegistry } from '../../../../src/host/instance/registry/open-registry.ts'
 import { type Change, type Registry, TABLES } from '../../../../src/host/instance/registry/registry.ts'
@@ -168,6 +170,26 @@ describe('openRegistry', () => {
       'registry.sqlite': '600',
       'registry.sqlite-wal': '600',
     })
+  })
+
+  it('has pages in which its rows are whole, and keeps those of an earlier file', async () => {
+    for (const [before, bytes] of [
+      [undefined, 8192],
+      [4096, 4096],
+    ]) {
+      const folder = temporaryFolder()
+      const path = join(folder, 'registry.sqlite')
+      if (before !== undefined) {
+        const earlier = new DatabaseSync(path)
+        earlier.exec(`PRAGMA page_size = ${before}; ${MIGRATIONS[0]}; PRAGMA user_version = 1`)
+        earlier.close()
+      }
+      const registry = await openRegistry(folder)
+      await registry.commit([put('a', '1')])
+      await registry.close()
+      // The database header format of sqlite.org/fileformat.html.
+      expect(readFileSync(path).readUInt16BE(16)).toBe(bytes)
+    }
   })
 
   it('says that the folder is missing', async () => {
