@@ -3,8 +3,10 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, credentials } from '@grpc/grpc-js'
+import { projectRoot } from '../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import {
   EnsureInstanceRequest,
@@ -17,7 +19,10 @@ import { CONSOLE_ONLY, ensureRequest } from '../../test/support/wing/requests.ts
 import { benchEnvironment, median, report } from '../support/figure.ts'
 import { wakeUpsOf } from '../support/process-figures.ts'
 
-/** The daemon's service over unix sockets without machines, against a bare grpc-js server: calls, memory, wake-ups. */
+/**
+ * The daemon's service over unix sockets without machines, against a bare grpc-js server: calls and wake-ups of a mock, memory of the
+ * daemon itself.
+ */
 const ROUNDS = 20
 const CALLS_A_ROUND = 512
 const INSTANCES = 1000
@@ -26,6 +31,7 @@ const SMALL = { specification: CONSOLE_ONLY }
 const FLAGS = ['--no-maglev', '--no-memory-reducer']
 const DAEMON_FLAGS = [...FLAGS, '--max-semi-space-size=1']
 const DAEMON = 'mock-daemon.ts'
+const MAIN = join(projectRoot, 'src/microvm/main.ts')
 const IDLE_SECONDS = 20
 /** V8 collects garbage after work, for up to 20 s as measured. */
 const TIDY_SECONDS = 30
@@ -54,7 +60,9 @@ interface Side {
 
 async function measure(bare: Side, daemon: Side): Promise<void> {
   const empty = () => bare.call('')
-  const [bareMib = 0, daemonMib = 0] = await Promise.all([bare, daemon].map(({ pid }) => idleMib(pid)))
+  const real = await startReal()
+  const [bareMib = 0, daemonMib = 0] = await Promise.all([bare.pid, real.pid ?? 0].map(idleMib))
+  await endChild(real, 'SIGTERM')
   report({ figure: 'memory of an idle daemon', unit: 'MiB', value: daemonMib, floor: bareMib, limit: 1.1 })
 
   await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest('i0', SMALL)).finish())
@@ -127,14 +135,29 @@ async function callOnce(side: Pick<Side, 'call' | 'close'>, method: string): Pro
 }
 
 async function startOnce(script: string, path: string): Promise<ChildProcess> {
-  const program = join(import.meta.dirname, '../support', script)
-  const env = { ...benchEnvironment(), NODE_COMPILE_CACHE: join(folder, 'compiled') }
   const flags = script === DAEMON ? DAEMON_FLAGS : FLAGS
-  const child = spawn(process.execPath, [...flags, program, path], {
-    ...{ env, stdio: ['ignore', 'pipe', 'inherit'] },
-  })
-  programs.push(child)
+  const child = spawnNode([...flags, join(import.meta.dirname, '../support', script), path])
   await once(child.stdout, 'data')
+  return child
+}
+
+/** The daemon of `./microvm daemon`, with compiled code of an earlier start. */
+async function startReal(): Promise<ChildProcess> {
+  const words = [...DAEMON_FLAGS, MAIN, 'daemon', '--state', join(folder, 'real')]
+  const start = async () => {
+    const child = spawnNode(words)
+    for await (const line of createInterface(child.stderr)) if (line.includes('"msg":"serving"')) return child
+    throw new Error('the daemon could not be started')
+  }
+  await endChild(await start(), 'SIGTERM')
+  return await start()
+}
+
+function spawnNode(words: readonly string[]) {
+  const env = { ...benchEnvironment(), NODE_COMPILE_CACHE: join(folder, 'compiled') }
+  const child = spawn(process.execPath, words, { env, stdio: ['ignore', 'pipe', 'pipe'] })
+  child.stderr.pipe(process.stderr)
+  programs.push(child)
   return child
 }
 
