@@ -5,6 +5,30 @@ export const LONGEST_TIMER_MS = 2 ** 31 - 1
 
 export const neverAborted: AbortSignal = new AbortController().signal
 
+/** An AbortController that makes its signal at the first use: a signal costs more than the rest of a short call. */
+export class LateAbort {
+  #controller: AbortController | undefined
+  #reason: Error | undefined
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#reason !== undefined) this.#controller.abort(this.#reason)
+    }
+    return this.#controller.signal
+  }
+
+  /** Only the first call has an effect. */
+  abort(reason: Error): void {
+    this.#reason ??= reason
+    this.#controller?.abort(this.#reason)
+  }
+
+  throwIfAborted(): void {
+    if (this.#reason !== undefined) throw this.#reason
+  }
+}
+
 /** Waits for `promise`; throws the reason of `signal` if that fires first. Later failures of `promise` are ignored. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -37,7 +37,7 @@ export interface TakenByRequests {
 export interface Call {
   /**
    * Aborted with an `AgentError` at the deadline or when the client hangs up; never for an RPC whose `onHangup` is
-   * `finish`.
+   * `finish`. Made at its first use, so a copy of a call has to name it.
    */
   readonly signal: AbortSignal
   /**

@@ -1,6 +1,21 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { abortable, cancelled } from '../../src/base/abort.ts'
+import { abortable, cancelled, deadlineExceeded, LateAbort } from '../../src/base/abort.ts'
+
+describe('LateAbort', () => {
+  it.each(['before', 'after'])('has a signal that fires once, aborted %s its first use', (when) => {
+    const abort = new LateAbort()
+    if (when === 'after') expect(abort.signal.aborted).toBe(false)
+    abort.abort(cancelled())
+    abort.abort(deadlineExceeded())
+    expect(abort.signal).toMatchObject({ aborted: true, reason: cancelled() })
+    expect(() => abort.throwIfAborted()).toThrow(cancelled())
+  })
+
+  it('does not throw before it is aborted', () => {
+    expect(() => new LateAbort().throwIfAborted()).not.toThrow()
+  })
+})
 
 describe('abortable', () => {
   const unhandled: unknown[] = []

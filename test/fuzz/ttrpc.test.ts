@@ -133,7 +133,7 @@ function inEnvelopes(bytes: Buffer): Buffer {
   const sent: Buffer[] = []
   const add = (kind: number, frame: Buffer) => {
     const number = BigInt(sent.length + 1)
-    sent.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: frame.length }), frame)
+    sent.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0, frameBytes: frame.length }), frame)
   }
   const reader = new FrameReader({
     onFrame: (header, payload) => {

@@ -25,9 +25,15 @@ export interface PolicyContext {
 
 /**
  * Applies the changes of the state that come with a permission. A repeated call that has changed the state is allowed.
- * Throws a {@link Refusal}, or the reason of the call's signal. Returns undefined while no policy is set.
+ * Throws a {@link Refusal}, or the reason of the signal of `limits`, by default the call's. Returns undefined while no policy is set.
  */
-export type Check = (request: unknown, call: Call) => Promise<void> | undefined
+export type Check = (
+  request: unknown,
+  call: CheckedCall,
+  limits?: { readonly signal: AbortSignal },
+) => Promise<void> | undefined
+
+type CheckedCall = Pick<Call, 'hasHappened' | 'number' | 'signal' | 'takes'>
 
 interface Current {
   readonly engine: PolicyEngine
@@ -83,11 +89,12 @@ export class Policy implements TakenByRequests {
   /** The rule has the name of the request's message, or of `message`, the full name of one with the same fields. */
   checkOf(method: string, message?: string): Check {
     const rule = ruleOf(method, message)
-    return (request, call) => {
+    return (request, call, limits = call) => {
       const current = this.#current
       if (current === undefined || this.#isAllowedAgain(current, rule, request)) return undefined
       if (this.#changedBy.has(call.number)) return undefined
-      return this.#enqueue(() => this.#check(rule, request, call), call.signal)
+      const { signal } = limits
+      return this.#enqueue(() => this.#check(rule, request, call, signal), signal)
     }
   }
 
@@ -138,7 +145,7 @@ export class Policy implements TakenByRequests {
     if (engines === undefined) throw new AgentError('NOT_FOUND', `/${SET_POLICY} is not supported`)
     await this.#enqueue(async () => {
       if (this.#changedBy.has(call.number)) return
-      await this.#check(ruleOf(SET_POLICY), request, { ...NO_CALLER, signal: call.signal })
+      await this.#check(ruleOf(SET_POLICY), request, NO_CALLER, call.signal)
       const next = await this.#compile(engines, request.policy).catch(refuseText)
       try {
         this.#save(next, call)
@@ -208,11 +215,11 @@ export class Policy implements TakenByRequests {
     return current.readsInput ? checkInput(rule.message, request, unreadField(current, rule)) : '{}'
   }
 
-  async #check(rule: Rule, request: unknown, call: Call): Promise<void> {
+  async #check(rule: Rule, request: unknown, call: CheckedCall, signal: AbortSignal): Promise<void> {
     const current = this.#current
     if (current === undefined) return
     const verdict = await this.#evaluate(current, rule, request)
-    call.signal.throwIfAborted()
+    signal.throwIfAborted()
     const ops = verdict.allowed && call.hasHappened !== true ? verdict.ops : []
     const refusal = verdict.allowed ? await this.#applyOps(current, rule, ops, call) : verdict.refusal
     if (refusal === undefined) return
@@ -242,7 +249,7 @@ export class Policy implements TakenByRequests {
     current: Current,
     rule: Rule,
     ops: readonly unknown[],
-    call: Call,
+    call: CheckedCall,
   ): Promise<Refusal | undefined> {
     if (ops.length === 0) return undefined
     try {
@@ -270,7 +277,7 @@ export class Policy implements TakenByRequests {
   }
 
   /** Saves the state and the number of the call in one write. */
-  #save({ text, state }: Pick<Current, 'text' | 'state'>, { number, takes }: Call): void {
+  #save({ text, state }: Pick<Current, 'text' | 'state'>, { number, takes }: CheckedCall): void {
     const numbers = number === 0n ? [] : [number]
     this.#dependencies.state.write(KINDS.policy, NAME, {
       text,

@@ -155,6 +155,6 @@ export const NO_DISK = { whileFrozen: 'serve' } as const
 
 const ORDINARY = { gate: 'wait', share: 'ordinary', turn: 'work', rule: 'request', logLevel: 'info' } as const
 
-export type Gate = Pick<BootGate, 'wait'>
+export type Gate = Pick<BootGate, 'isOpen' | 'wait'>
 
 export type Checks = Pick<Policy, 'checkOf'>

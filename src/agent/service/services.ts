@@ -112,7 +112,8 @@ export function streamMethods(
   const check = policy.checkOf(STREAM_EVENTS)
   const streamEvents: StreamMethod = async (payload, incoming, send) => {
     const call = calls.begin({ name: STREAM_EVENTS, waits: true }, incoming)
-    const { signal, release } = limitsOf({ hangup: incoming.hangup, timeoutMs: undefined }, call)
+    const limits = limitsOf({ hangup: incoming.hangup, timeoutMs: undefined }, call)
+    const { signal } = limits
     try {
       await gate.wait(signal)
       lifecycle.admit(call)
@@ -125,7 +126,7 @@ export function streamMethods(
     } catch (error) {
       return { ok: false, ...statusOf(error) }
     } finally {
-      release()
+      limits.release()
       call.end()
     }
   }

@@ -1,13 +1,13 @@
-import { abortable, neverAborted } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { inStep, recordSteps } from '../../base/step.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
-import { limitsOf } from '../../rpc/call-limits.ts'
+import { type CallLimits, limitsOf } from '../../rpc/call-limits.ts'
 import { countElements } from '../../rpc/count-elements.ts'
 import { encode } from '../../rpc/encode.ts'
 import { exhausted, type Totals } from '../../rpc/limits.ts'
-import { type Encoded, IDEMPOTENCY_KEY, type Method, OUTPUT_READ, type Outcome } from '../../rpc/method.ts'
+import { type Encoded, IDEMPOTENCY_KEY, type Method, type Outcome } from '../../rpc/method.ts'
 import { failureLevel, statusOf } from '../../rpc/status.ts'
 import { type Call, type Taken, tell } from '../../state/request.ts'
 import { EMPTY_RESPONSE } from '../../state/request-journal.ts'
@@ -18,6 +18,7 @@ import type { Serve, WrapperContext } from './context.ts'
 import { servedKeyed } from './keyed-calls.ts'
 import { bringUpToDate, decodeRequest, named } from './read-request.ts'
 import type { Checks, DeclaredMethod, Rpc } from './rpc.ts'
+import { ServedCall } from './served-call.ts'
 
 /**
  * A declared RPC as the framings call it: decodes the request, waits for the boot gate, and has the policy check the
@@ -53,19 +54,15 @@ function served<Request, Response>(
     const taken: Taken[] = []
     const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
-    const { data, number = 0n, peer, sentBefore, wasLost } = incoming
-    const call: Call = {
-      signal: rpc.onHangup === 'cancel' ? limits.signal : neverAborted,
-      number,
+    const { data, number = 0n } = incoming
+    const call = new ServedCall(incoming, rpc, limits, {
       ageMs: () => incoming.ageMs + nowMs() - open.startedMs,
-      ...{ sentBefore, peer, data, wasLost },
-      outputRead: rpc.readsOutput && incoming.metadata?.(OUTPUT_READ),
       beforeEffect: () => {
         if (rpc.recovery === 'at-most-once') requests.answer(call, EMPTY_RESPONSE)
       },
       // The work of a failed call may go on; what it takes then is dropped.
       takes: (one) => (hasFailed ? one.dropped() : void taken.push(one)),
-    }
+    })
     requests.begin(call)
     let outcome: Outcome
     let loggedMessage: string | undefined
@@ -75,22 +72,22 @@ function served<Request, Response>(
     try {
       used.takeElements(countElements(payload, REQUESTS[name]))
       const request = named(open, decodeRequest(types.request, payload, data))
-      limits.signal.throwIfAborted()
-      if (rpc.gate === 'wait') await inStep('boot', '', () => gate.wait(limits.signal))
+      limits.throwIfOver()
+      if (rpc.gate === 'wait' && !gate.isOpen) await inStep('boot', '', () => gate.wait(limits.signal))
       // Not before the gate: what the previous agent has detached is not known until then.
       admit?.(open)
-      const turn = used.beginWork(limits.signal)
+      const turn = used.beginWork(limits)
       // Do not await a free place: a later call could begin first.
       if (turn !== undefined) await inStep('turn', '', () => turn)
       if (open.incoming.sentBefore === true) bringUpToDate(names, request, open)
       const again = requests.answerTo(number)
       let encoded: Encoded | undefined = again && { payload: await abortable(again, limits.signal) }
       if (encoded === undefined) {
-        const checked = check?.(request, { ...call, signal: limits.signal })
+        const checked = check?.(request, call, limits)
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         if (refusal === undefined) begins?.()
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
-        const response = await answerOf(work, method, limits.signal, log)
+        const response = await answerOf(work, method, limits, log)
         encoded = rpc.encode?.(response) ?? { payload: encode(types.response, response) }
       }
       if (again === undefined && rpc.answeredByRecord === true) requests.answerByRecord(call)
@@ -160,10 +157,10 @@ class Used {
   }
 
   /** Waits for the call's turn if the RPC does work. */
-  beginWork(signal: AbortSignal): Promise<void> | undefined {
+  beginWork(limits: Pick<CallLimits, 'signal'>): Promise<void> | undefined {
     if (this.#rpc.turn !== 'work') return undefined
     this.#endWork = this.#totals.tryToWork()
-    return this.#endWork === undefined ? this.#waitToWork(signal) : undefined
+    return this.#endWork === undefined ? this.#waitToWork(limits.signal) : undefined
   }
 
   async #waitToWork(signal: AbortSignal): Promise<void> {
@@ -204,7 +201,7 @@ async function refused<Request, Response>(
 ): Promise<Response> {
   if (rpc.emptied === undefined) throw refusal
   // Discard the output, as if it had been delivered.
-  await rpc.handle(request, { ...call, takes: (taken) => taken.delivered() })
+  await rpc.handle(request, { ...call, signal: call.signal, takes: (taken) => taken.delivered() })
   return rpc.emptied()
 }
 
@@ -212,12 +209,13 @@ async function refused<Request, Response>(
 async function answerOf<Response>(
   work: Promise<Response>,
   { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
-  signal: AbortSignal,
+  limits: Pick<CallLimits, 'signal'>,
   log: Logger,
 ): Promise<Response> {
   try {
-    return rpc.onHangup === 'cancel' ? await work : await abortable(work, signal)
+    return rpc.onHangup === 'cancel' ? await work : await abortable(work, limits.signal)
   } catch (error) {
+    const { signal } = limits
     if (!signal.aborted) throw error
     if (rpc.onHangup === 'finish') {
       work.catch((late) =>

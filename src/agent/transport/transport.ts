@@ -47,7 +47,10 @@ export async function startTransport(
     totalBytes: total.bytes.limit,
   }
   await broker.serve(listening.fd, limits, (accepted) =>
-    connections.serve(sockets.adopt(accepted.fd), accepted),
+    connections.serve(
+      sockets.adopt(accepted.fd, accepted.framing === 'ttrpc' ? 'borrowed' : 'owned'),
+      accepted,
+    ),
   )
   sockets.release(listening)
   return {

@@ -32,7 +32,10 @@ export async function connectPorts(
     firsts.map(async ({ name, port }) => ({
       port,
       // Its opening tells a name that a repeated call would not have, so another connection is made then.
-      connection: await host.connect({ port, stream: name }, resumes ? { ...call, number: 0n } : call),
+      connection: await host.connect(
+        { port, stream: name },
+        resumes ? { ...call, signal: call.signal, number: 0n } : call,
+      ),
     })),
   )
   const connected = made.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))

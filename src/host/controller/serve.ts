@@ -101,7 +101,8 @@ function serveUnary(method: DeclaredMethod, peer: Peer, context: ServeContext): 
   // The table puts handlers of this form here.
   const handle = method.handle as Unary<unknown, unknown>
   return async (payload, incoming) => {
-    const { signal, release } = limitsOf(incoming)
+    const limits = limitsOf(incoming)
+    const { signal } = limits
     const trailers: Record<string, string> = {}
     const setTrailer = (name: string, text: string) => {
       trailers[name] = text
@@ -118,7 +119,7 @@ function serveUnary(method: DeclaredMethod, peer: Peer, context: ServeContext): 
       return ended(method, peer, context, { ok: false, ...statusOf(error) })
     } finally {
       context.totals.give('elements', elements)
-      release()
+      limits.release()
     }
   }
 }

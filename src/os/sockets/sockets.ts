@@ -7,7 +7,7 @@ import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
-import { handleOf, SocketHandles } from './socket-handles.ts'
+import { type Chunks, handleOf, SocketHandles } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
 export interface VsockAddress {
@@ -41,8 +41,11 @@ export interface Sockets {
   release(listening: ListeningSocket): void
   /** Removes the path of a unix socket without a listener. */
   removePath(listening: ListeningSocket): Promise<void>
-  /** Makes a socket that owns a connected descriptor. */
-  adopt(fd: Fd): Socket
+  /**
+   * Makes a socket that owns a connected descriptor. `borrowed`: the chunk of a 'data' event is overwritten after it,
+   * which spares a buffer of 64 KiB for each read.
+   */
+  adopt(fd: Fd, chunks?: Chunks): Socket
 }
 
 export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
@@ -67,7 +70,7 @@ export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
     },
     release: (listening) => release(native, listening),
     removePath: (listening) => removePath(listening.address),
-    adopt: (fd) => handles.socket(fd),
+    adopt: (fd, chunks) => handles.socket(fd, chunks),
   }
 }
 

@@ -161,7 +161,7 @@ export class BrokerFraming {
     const { number } = arrival
     const flags = delivered === undefined ? 0 : KEEP
     const frameBytes = frame.length + (bulk?.length ?? 0)
-    const envelope = { kind: EnvelopeKind.answer, flags, number, ageNs: 0n, frameBytes }
+    const envelope = { kind: EnvelopeKind.answer, flags, number, ageNs: 0, frameBytes }
     const confirmations = this.#takeConfirmations()
     const isInFile = delivered !== undefined && this.#sendInFile(confirmations, envelope, { frame, bulk })
     if (delivered !== undefined) {
@@ -206,7 +206,7 @@ export class BrokerFraming {
     const hasRoom = this.#bytesInFiles === 0 || this.#bytesInFiles + bulk.length <= BYTES_IN_FILES
     const place = hasRoom ? bulk.place : undefined
     if (place === undefined) return false
-    const more = { flags: envelope.flags | IN_FILE, ageNs: BigInt(place.offset), fileBytes: bulk.length }
+    const more = { flags: envelope.flags | IN_FILE, ageNs: place.offset, fileBytes: bulk.length }
     this.flush()
     return this.#writer.trySend(joined(confirmations, { ...envelope, ...more }, frame), place.fd)
   }
@@ -374,7 +374,7 @@ export class BrokerFraming {
 }
 
 function arrivalOf({ number, ageNs, flags }: Envelope): Arrival {
-  return { number, ageMs: Number(ageNs) / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
+  return { number, ageMs: ageNs / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
 }
 
 function isFrameLength({ kind, frameBytes }: Envelope): boolean {

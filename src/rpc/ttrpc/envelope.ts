@@ -34,7 +34,7 @@ export interface Envelope {
   readonly flags: number
   readonly number: bigint
   /** The age of a request; for an answer with {@link IN_FILE}, the offset in the file. */
-  readonly ageNs: bigint
+  readonly ageNs: number
   /** The length of the frame, with its header. It follows, unless it is in a file. */
   readonly frameBytes: number
   /** The bytes at the frame's end that are in the file; 0 by default. */
@@ -52,23 +52,31 @@ export function writeEnvelope(bytes: Buffer, offset: number, envelope: Envelope)
   const { kind, flags, number, ageNs, frameBytes, fileBytes = 0 } = envelope
   bytes.writeUInt32LE(kind, offset)
   bytes.writeUInt32LE(flags, offset + 4)
-  bytes.writeBigUInt64LE(number, offset + 8)
-  bytes.writeBigUInt64LE(ageNs, offset + 16)
+  // One access to the bigint: the methods of Buffer make five further ones of it.
+  wide.setBigUint64(0, number, true)
+  bytes.writeUInt32LE(wide.getUint32(0, true), offset + 8)
+  bytes.writeUInt32LE(wide.getUint32(4, true), offset + 12)
+  bytes.writeUInt32LE(ageNs % 2 ** 32, offset + 16)
+  bytes.writeUInt32LE(Math.floor(ageNs / 2 ** 32), offset + 20)
   bytes.writeUInt32LE(frameBytes, offset + 24)
   bytes.writeUInt32LE(fileBytes, offset + 28)
   return offset + ENVELOPE_BYTES
 }
 
+const wide = new DataView(new ArrayBuffer(8))
+
 export function decodeEnvelope(bytes: Buffer, offset: number): Envelope {
+  wide.setUint32(0, bytes.readUInt32LE(offset + 8), true)
+  wide.setUint32(4, bytes.readUInt32LE(offset + 12), true)
   return {
     kind: bytes.readUInt32LE(offset),
     flags: bytes.readUInt32LE(offset + 4),
-    number: bytes.readBigUInt64LE(offset + 8),
-    ageNs: bytes.readBigUInt64LE(offset + 16),
+    number: wide.getBigUint64(0, true),
+    ageNs: bytes.readUInt32LE(offset + 16) + bytes.readUInt32LE(offset + 20) * 2 ** 32,
     frameBytes: bytes.readUInt32LE(offset + 24),
   }
 }
 
 export function bareEnvelope(kind: number, number: bigint): Envelope {
-  return { kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }
+  return { kind, flags: 0, number, ageNs: 0, frameBytes: 0 }
 }

@@ -1,11 +1,10 @@
 import type { Duplex } from 'node:stream'
-import { cancelled } from '../../base/abort.ts'
+import { cancelled, LateAbort } from '../../base/abort.ts'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
 import type { ServedConnection } from '../connection.ts'
 import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
-import { TRACEPARENT } from '../traceparent.ts'
 import { type Arrival, BrokerFraming, type BrokerLink } from './broker-framing.ts'
 import type { SendNow } from './data-socket-writer.ts'
 import {
@@ -21,8 +20,8 @@ import {
   encodeResponseFrame,
   responseBytes,
   type TtrpcRequest,
-  timeoutMsOf,
 } from './messages.ts'
+import { type Asker, type OpenCall, TtrpcCall } from './open-call.ts'
 import { type FrameFiles, type StoredRequest, storedRequest } from './stored-request.ts'
 
 export type ConnectionLimits = { readonly [Name in keyof typeof LIMITS.connection]: number }
@@ -36,16 +35,6 @@ export interface AcceptedTtrpc {
   readonly files?: FrameFiles
   readonly limits?: ConnectionLimits
   readonly totals: ConnectionTotals
-}
-
-interface Asker {
-  readonly streamId: number
-  readonly arrival: Arrival
-}
-
-interface OpenCall extends Asker {
-  readonly abort: AbortController
-  readonly requestBytes: number
 }
 
 /** The payload of a frame, or what a frame in a file holds. */
@@ -82,6 +71,8 @@ export class TtrpcServerConnection implements ServedConnection {
   #framesLeft = 0
   /** Answers wait for the peer to read. */
   #isHeldBack = false
+  /** The memory of the bytes that were read last. */
+  #chunk: ArrayBufferLike | undefined
   /** Bytes that were read but not served yet. */
   #rest: Buffer | undefined
   #draining = false
@@ -112,7 +103,11 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   start(): void {
-    this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk))
+    this.#socket.on('data', (chunk: Buffer) => {
+      this.#onData(chunk)
+      // The next read may overwrite the chunk.
+      if (this.#rest !== undefined) this.#rest = Buffer.from(this.#rest)
+    })
     this.#socket.on('end', () => this.#onGone())
     this.#socket.on('close', () => this.#onGone())
     // A socket error is followed by 'close', which is handled.
@@ -125,6 +120,7 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #onData(chunk: Buffer): void {
+    this.#chunk = chunk.buffer
     this.#framesLeft = this.#limits.requestsAtOnce
     const read = this.#framing.push(chunk)
     if (read < chunk.length) {
@@ -215,7 +211,7 @@ export class TtrpcServerConnection implements ServedConnection {
     }
     const refusal = this.#refusalOf(method.share, bytes)
     if (refusal === undefined) {
-      const call: OpenCall = { ...asker, abort: new AbortController(), requestBytes: bytes }
+      const call: OpenCall = { ...asker, abort: new LateAbort(), requestBytes: bytes }
       this.#serve(call, method.serve, request, received instanceof Uint8Array ? undefined : received)
     } else this.#refuse(asker, 'RESOURCE_EXHAUSTED', refusal)
     return refusal === undefined
@@ -235,26 +231,19 @@ export class TtrpcServerConnection implements ServedConnection {
   }
 
   #serve(call: OpenCall, method: Method, request: TtrpcRequest, stored: StoredRequest | undefined): void {
-    const { number, ageMs, sentBefore } = call.arrival
     this.#calls.set(call.streamId, call)
     this.#openRequestBytes += call.requestBytes
     const onEnd = (outcome: Outcome) => {
       stored?.close()
       this.#onOutcome(call, outcome)
     }
-    method(ownBytes(request.payload), {
-      timeoutMs: timeLeft(timeoutMsOf(request.timeoutNano), ageMs),
-      hangup: call.abort.signal,
+    const { payload } = request
+    const incoming = new TtrpcCall(call, request, {
       peer: this.#accepted.peer,
-      framing: 'ttrpc',
-      number,
-      ageMs,
-      sentBefore,
-      traceparent: request.known?.get(TRACEPARENT),
-      metadata: request.known && ((name) => request.known?.get(name)),
-      data: stored?.data,
       wasLost: this.#framing.wasLost,
-    }).then(
+      data: stored?.data,
+    })
+    method(payload.buffer === this.#chunk ? new Uint8Array(payload) : payload, incoming).then(
       onEnd,
       // Methods do not reject; the agent must survive one that does.
       (error) => onEnd({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
@@ -388,13 +377,4 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#framing.flush()
     this.#socket.end()
   }
-}
-
-/** Copies a small part of a large buffer, because a long call would keep the whole buffer in memory. */
-function ownBytes(payload: Uint8Array): Uint8Array {
-  return payload.length * 2 < payload.buffer.byteLength ? new Uint8Array(payload) : payload
-}
-
-function timeLeft(timeoutMs: number | undefined, ageMs: number): number | undefined {
-  return timeoutMs === undefined ? undefined : Math.max(0, timeoutMs - ageMs)
 }

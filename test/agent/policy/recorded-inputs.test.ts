@@ -37,7 +37,7 @@ describe('the inputs of checks', () => {
     await policy.load({ path: '/default-policy.rego', text: 'of the image' })
     const log = silentLogger()
     const requests = new RequestJournal(new StateStore(new MemoryStateFiles()), log, new FakeRequests())
-    const gate = { wait: async () => {} }
+    const gate = { isOpen: true, wait: async () => {} }
     const wrapper = {
       log,
       gate,

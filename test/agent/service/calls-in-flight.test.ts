@@ -16,7 +16,7 @@ const incoming: IncomingCall = {
   ...{ number: undefined, ageMs: 0 },
 }
 
-async function services(gate = { wait: async () => {} }) {
+async function services(gate = { isOpen: true, wait: async () => {} }) {
   const clock = new FakeClock()
   const { lines, log } = recordingLog()
   const nowMs = () => clock.monotonicMs()
@@ -58,7 +58,10 @@ describe('a call in flight', () => {
   })
 
   it('is logged after 5 s, 30 s and 5 min with its step, and leaves no timer', async () => {
-    const { clock, call, inProgress } = await services({ wait: (signal?: AbortSignal) => aborted(signal) })
+    const { clock, call, inProgress } = await services({
+      isOpen: false,
+      wait: (signal?: AbortSignal) => aborted(signal),
+    })
     const hangup = new AbortController()
     const request = RemoveContainerRequest.encode(
       RemoveContainerRequest.fromPartial({ containerId: 'c1' }),
@@ -102,7 +105,10 @@ describe('a call in flight', () => {
   })
 
   it('has no timer and no line when it waits for a process', async () => {
-    const { clock, call, inProgress } = await services({ wait: (signal?: AbortSignal) => aborted(signal) })
+    const { clock, call, inProgress } = await services({
+      isOpen: false,
+      wait: (signal?: AbortSignal) => aborted(signal),
+    })
     const hangup = new AbortController()
     const outcome = call(
       'WaitProcess',

@@ -73,7 +73,7 @@ describe('a call with an idempotency key', () => {
     const totals = new Totals()
     const calls = silentCalls(() => nowMs)
     const policy = { checkOf: () => check ?? (() => undefined) }
-    const gate = { wait: async () => {} }
+    const gate = { isOpen: true, wait: async () => {} }
     const names = { bringUpToDate: () => {} }
     const serve = (rpc: Rpc<Message, Message>, name = 'grpc.AgentService/Test') =>
       wrap(

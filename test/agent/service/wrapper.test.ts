@@ -74,8 +74,9 @@ function tellTo(told: boolean[]): Taken {
 
 const NO_NAMES = { bringUpToDate: () => {} }
 
-const openGate: Gate = { wait: async () => {} }
+const openGate: Gate = { isOpen: true, wait: async () => {} }
 const closedGate = {
+  isOpen: false,
   wait: (signal: AbortSignal) =>
     new Promise<void>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
 }

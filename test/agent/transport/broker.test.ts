@@ -76,7 +76,7 @@ describe('startTransport with a broker', () => {
 
   it('hands over its socket, and serves ttRPC on data sockets', async () => {
     const { socket, data } = connectTtrpc()
-    data.send(EnvelopeKind.request, 3n, requestFrame(1, 'Held'), { ageNs: 5_000_000n })
+    data.send(EnvelopeKind.request, 3n, requestFrame(1, 'Held'), { ageNs: 5_000_000 })
     const { call, answer } = await held.next()
     expect(call).toMatchObject({ peer: 'vsock 2:77', framing: 'ttrpc', number: 3n, ageMs: 5 })
     answer({ ok: true, payload: Buffer.from('done') })

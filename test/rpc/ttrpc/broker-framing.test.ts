@@ -30,7 +30,7 @@ const { request, oversized, written, dropped, answer, nothing, confirm } = Envel
 
 describe('an envelope', () => {
   it('has the layout of native/broker/protocol.h', () => {
-    const envelope = { kind: 1, flags: 2, number: 0x10000000003n, ageNs: 4n, frameBytes: 5 }
+    const envelope = { kind: 1, flags: 2, number: 0x10000000003n, ageNs: 4, frameBytes: 5 }
     const bytes = encodeEnvelope(envelope)
     expect(bytes.toString('hex')).toBe(
       '01000000' + '02000000' + '0300000000010000' + '0400000000000000' + '05000000' + '00000000',
@@ -96,7 +96,7 @@ describe('a TtrpcServerConnection and its framing', () => {
 
   it('reads envelopes byte by byte', async () => {
     const frame = requestFrame(1, 'Echo', { payload: Buffer.from('x') })
-    const envelope = { kind: request, flags: 0, number: 9n, ageNs: 0n, frameBytes: frame.length }
+    const envelope = { kind: request, flags: 0, number: 9n, ageNs: 0, frameBytes: frame.length }
     for (const byte of [...encodeEnvelope(envelope), ...frame]) {
       sockets.client.write(Uint8Array.of(byte))
       await turns(1)
@@ -123,7 +123,7 @@ describe('a TtrpcServerConnection and its framing', () => {
     const send = (number: bigint, frame: Buffer, frameBytes = frame.length) => {
       files.add(number, frame)
       const flags = FRAME_IN_FILE
-      sockets.client.write(encodeEnvelope({ kind: request, flags, number, ageNs: 0n, frameBytes }))
+      sockets.client.write(encodeEnvelope({ kind: request, flags, number, ageNs: 0, frameBytes }))
     }
 
     it('is read whole for a method that takes no data from a file', async () => {
@@ -147,7 +147,7 @@ describe('a TtrpcServerConnection and its framing', () => {
       const envelopes = [1n, 2n, 3n].map((number) => {
         const frame = requestFrame(2 * Number(number) - 1, 'Stored', { payload: long })
         files.add(number, frame)
-        const envelope = { kind: request, flags: FRAME_IN_FILE, number, ageNs: 0n }
+        const envelope = { kind: request, flags: FRAME_IN_FILE, number, ageNs: 0 }
         return encodeEnvelope({ ...envelope, frameBytes: frame.length })
       })
       sockets.client.write(Buffer.concat(envelopes))
@@ -189,7 +189,7 @@ describe('a TtrpcServerConnection and its framing', () => {
               kind: request,
               flags: FRAME_IN_FILE,
               number: 1n,
-              ageNs: 0n,
+              ageNs: 0,
               frameBytes: 80_000,
             }),
           ),
@@ -214,13 +214,13 @@ describe('a TtrpcServerConnection and its framing', () => {
 
   it('takes the age of a request off its time, and passes both on', async () => {
     const frame = requestFrame(1, 'Held', { timeoutNano: 3_000_000_000n })
-    broker.send(request, 1n, frame, { ageNs: 2_500_000_000n })
+    broker.send(request, 1n, frame, { ageNs: 2_500_000_000 })
     expect((await held.next()).call).toMatchObject({ number: 1n, ageMs: 2500, timeoutMs: 500 })
     broker.send(request, 2n, requestFrame(3, 'Held', { timeoutNano: 2_000_000_000n }), {
-      ageNs: 2_500_000_000n,
+      ageNs: 2_500_000_000,
     })
     expect((await held.next()).call).toMatchObject({ number: 2n, timeoutMs: 0 })
-    broker.send(request, 3n, requestFrame(5, 'Held'), { ageNs: 2_500_000_000n })
+    broker.send(request, 3n, requestFrame(5, 'Held'), { ageNs: 2_500_000_000 })
     expect((await held.next()).call).toMatchObject({ number: 3n, timeoutMs: undefined })
   })
 
@@ -424,7 +424,7 @@ describe('BrokerFraming with a way past the stream', () => {
     })
   }
   const outcome = (kind: number, number: bigint) =>
-    framing.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0n, frameBytes: 0 }))
+    framing.push(encodeEnvelope({ kind, flags: 0, number, ageNs: 0, frameBytes: 0 }))
 
   it('reports an answer without an outcome for 30 s, again and again', () => {
     const times = () => told.filter((each) => each === 'late').length
@@ -461,9 +461,9 @@ describe('BrokerFraming with a way past the stream', () => {
     send(1n)
     send(2n, stored(5000))
     expect(written).toEqual([])
-    const head = { kind: answer, flags: KEEP, number: 1n, ageNs: 0n, frameBytes: 5 }
+    const head = { kind: answer, flags: KEEP, number: 1n, ageNs: 0, frameBytes: 5 }
     const inFile = {
-      ...{ ...head, flags: KEEP | IN_FILE, number: 2n, ageNs: 2n ** 30n, frameBytes: 5005 },
+      ...{ ...head, flags: KEEP | IN_FILE, number: 2n, ageNs: 2 ** 30, frameBytes: 5005 },
       fileBytes: 5000,
     }
     expect(sent).toEqual([

@@ -268,6 +268,21 @@ describe('TtrpcServerConnection', () => {
     }
   })
 
+  it('keeps nothing of a chunk, whose memory the next read may use', async () => {
+    // After the connection's own listener.
+    sockets.server.on('data', (chunk: Buffer) => chunk.fill(0))
+    peer.request(1, 'test.Echo', 'Held', { payload: Buffer.from('kept') })
+    const { payload } = await held.next()
+    expect(text(payload)).toBe('kept')
+    const ids = Array.from({ length: 3 * LIMITS.connection.requestsAtOnce }, (_, index) => 3 + 2 * index)
+    // Refused, because few calls may be open.
+    for (const id of ids) peer.request(id, 'test.Echo', `Method${id}`)
+    for (const id of ids) {
+      const message = `test.Echo/Method${id} method is not implemented`
+      expect(await peer.response()).toMatchObject({ streamId: id, message })
+    }
+  })
+
   it('treats the end of the client’s side as the end of the connection', async () => {
     peer.request(1, 'test.Echo', 'Held')
     const { call } = await held.next()

@@ -36,7 +36,7 @@ export async function runServices(
   const log = options.log ?? silentLogger()
   const calls = options.calls ?? silentCalls()
   const { os, runtime, ...dependencies } = await serviceDependencies({ ...options, calls })
-  const gate = { wait: async () => {} }
+  const gate = { isOpen: true, wait: async () => {} }
   const totals = new Totals()
   const { sandbox, guest } = dependencies
   const figures = ownFigures({

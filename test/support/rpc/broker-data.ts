@@ -41,7 +41,7 @@ export function brokerData(socket: Socket): BrokerData {
     for (const taker of takers) taker.reject(new Error('the agent has closed'))
   })
   return {
-    send: (kind, number, frame = Buffer.alloc(0), { ageNs = 0n, flags = 0 } = {}) => {
+    send: (kind, number, frame = Buffer.alloc(0), { ageNs = 0, flags = 0 } = {}) => {
       const envelope = encodeEnvelope({ kind, flags, number, ageNs, frameBytes: frame.length })
       socket.write(Buffer.concat([envelope, frame]))
     },

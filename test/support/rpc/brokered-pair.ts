@@ -42,7 +42,7 @@ function join(client: Socket, data: Socket): void {
   let number = 0n
   const send = (kind: number, of: bigint, frame: Buffer = Buffer.alloc(0)) => {
     if (!data.writable) return
-    const envelope = encodeEnvelope({ kind, flags: 0, number: of, ageNs: 0n, frameBytes: frame.length })
+    const envelope = encodeEnvelope({ kind, flags: 0, number: of, ageNs: 0, frameBytes: frame.length })
     pauseWhileFull(data, client, Buffer.concat([envelope, frame]))
   }
   const requests = new FrameReader({
