@@ -18,6 +18,7 @@ struct addon_function {
 extern const struct addon_function descriptor_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function hang_report_functions[];
+extern const struct addon_function kernel_log_functions[];
 extern const struct addon_function memory_file_functions[];
 extern const struct addon_function message_functions[];
 extern const struct addon_function mount_functions[];

@@ -93,17 +93,9 @@ static int64_t reseed_generators(struct call *call) {
   return RAND_poll() == 1 ? 0 : -EIO;
 }
 
-/* A descriptor whose reads do not block, one record each. It begins after the last record, or with the oldest one. */
-static int64_t open_kernel_log(struct call *call) {
-  int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd == -1 || call->given[0].integer != 0) return fd;
-  return lseek(fd, 0, SEEK_END) == -1 ? closed_after(fd, -errno) : fd;
-}
-
 const struct addon_function system_functions[] = {
     {"boottimeNs", "", boottime, false},
     {"lockMappedFiles", "", lock_files, false},
-    {"openKernelLog", "b", open_kernel_log, false},
     {"reseedGenerators", "", reseed_generators, false},
     {"setFileLimit", "iii", set_file_limit, false},
     {"setHostname", "s", set_hostname, false},

@@ -160,6 +160,8 @@ export interface Native {
   reportStackOnSignal(): number
   /** A non-blocking descriptor of /dev/kmsg at its oldest record, or after the last one. */
   openKernelLog(fromStart: boolean): Fd
+  /** The next record, but none from before `fromUs`. Without one: -EAGAIN, or 0 when it has skipped many and there may be more. */
+  readKernelLog(fd: Fd, fromUs: number): Buffer | number
   /** RAND_poll(3): OpenSSL takes new seeds of the kernel for all threads. -ENOSYS if Node lacks the symbol. */
   reseedGenerators(): number
   setHostname(name: string): number

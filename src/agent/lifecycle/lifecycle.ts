@@ -124,9 +124,8 @@ export class Lifecycle {
     this.#repairs.restore()
     if (!this.#hostClock.isMarked) void this.clockWasSet()
     // A later agent looks for a line that came while there was none.
-    os.kernelLog.follow(!isFirst, ({ sequence, text, timeUs }) => {
-      const { kernelLine, kernelLogFromUs } = this.#record.fields
-      if (text !== FORKED || sequence < kernelLine || (!isFirst && timeUs < kernelLogFromUs)) return
+    os.kernelLog.follow(isFirst ? undefined : this.#record.fields.kernelLogFromUs, ({ sequence, text }) => {
+      if (text !== FORKED || sequence < this.#record.fields.kernelLine) return
       this.#record.change({ kernelLine: sequence + 1n })
       this.#trigger('kernel')
     })

@@ -1,19 +1,20 @@
+import { constants } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { type KernelLine, linuxKernelLog, parseRecord } from '../../../src/os/devices/kernel-log.ts'
-import { kernelError } from '../../../src/os/errors.ts'
-import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
+import { unwrap } from '../../../src/os/errors.ts'
 import { recordingLog } from '../../support/fakes/recording-log.ts'
 import { realNative } from '../../support/os/real-native.ts'
 
+const { EAGAIN } = constants.errno
 const FORKED = 'random: crng reseeded due to virtual machine fork'
 
 describe('parseRecord', () => {
   it('reads what the kernel says', () => {
     expect(parseRecord(`5,1186,123456789,-;${FORKED}\n`)).toEqual({
-      ...{ sequence: 1186n, timeUs: 123_456_789n, text: FORKED },
+      ...{ sequence: 1186n, text: FORKED },
     })
     expect(parseRecord(`6,7,1,-,caller=T1;one\n SUBSYSTEM=pci\n`)).toEqual({
-      ...{ sequence: 7n, timeUs: 1n, text: 'one' },
+      ...{ sequence: 7n, text: 'one' },
     })
   })
 
@@ -28,30 +29,31 @@ describe('parseRecord', () => {
 })
 
 describe('linuxKernelLog', () => {
-  const follow = async (records: readonly (Buffer | number)[]) => {
-    const native = await realNative()
+  const follow = async (results: readonly (Buffer | number)[]) => {
     const { log, lines } = recordingLog()
-    const left = [...records]
+    const left = [...results]
+    let asked = false
+    const native = { openKernelLog: () => 99, readKernelLog: () => left.shift() ?? -EAGAIN }
     const streams = {
-      ...linuxStreams(native),
-      readable: async () => new Promise<void>(() => {}),
-      tryRead: () => {
-        const next = left.shift()
-        if (typeof next === 'number') throw kernelError('read', 'fd 99', 'EPIPE')
-        return next
+      readable: async () => {
+        asked = true
+        await new Promise<void>(() => {})
       },
     }
     const told: KernelLine[] = []
-    linuxKernelLog({ native: { openKernelLog: () => 99 }, streams, log }).follow(true, (line) =>
-      told.push(line),
-    )
-    await expect.poll(() => left.length).toBe(0)
+    linuxKernelLog({ native, streams, log }).follow(0n, (line) => told.push(line))
+    await expect.poll(() => asked || lines.length > 0).toBe(true)
     return { told, lines }
   }
 
-  it('goes on after records that were overwritten', async () => {
-    const records = [Buffer.from('6,1,1,-;one\n'), 32, Buffer.from('6,9,1,-;nine\n')]
-    expect((await follow(records)).told.map(({ text }) => text)).toEqual(['one', 'nine'])
+  it('goes on where many records were skipped', async () => {
+    expect((await follow([0, 0, Buffer.from('6,9,1,-;nine\n')])).told.map(({ text }) => text)).toEqual([
+      'nine',
+    ])
+  })
+
+  it('ends when the log cannot be read', async () => {
+    expect((await follow([-5])).lines).toMatchObject([{ message: "the kernel's log is not followed" }])
   })
 
   it('gives way to other work in a flood', async () => {
@@ -67,11 +69,30 @@ describe('linuxKernelLog', () => {
 
   it('is not followed where it cannot be opened', async () => {
     const { log, lines } = recordingLog()
-    linuxKernelLog({
-      native: { openKernelLog: () => -1 },
-      streams: linuxStreams(await realNative()),
-      log,
-    }).follow(false, () => {})
+    const native = { openKernelLog: () => -1, readKernelLog: () => -EAGAIN }
+    const streams = { readable: async () => {} }
+    linuxKernelLog({ native, streams, log }).follow(undefined, () => {})
     await expect.poll(() => lines).toMatchObject([{ message: "the kernel's log is not followed" }])
+  })
+})
+
+describe('readKernelLog', () => {
+  it('reads the records since a time, also one from before it that comes later', async () => {
+    const native = await realNative()
+    // One read(2) takes one message, as from /dev/kmsg.
+    const [log, kernel] = unwrap('open', 'a pair', native.messagePair())
+    const records = [
+      '6,1,100,-;old\n',
+      '6,2,199,-;old\n',
+      '6,3,200,-;new\n',
+      '6,4,199,-;late\n',
+      '6,5,201,-;last\n',
+    ]
+    for (const record of records) native.sendMessage(kernel, Buffer.from(record))
+    expect(String(native.readKernelLog(log, 200))).toBe(records[2])
+    expect(String(native.readKernelLog(log, 200))).toBe(records[4])
+    native.close(kernel)
+    expect(native.readKernelLog(log, 200)).toBe(-EAGAIN)
+    native.close(log)
   })
 })

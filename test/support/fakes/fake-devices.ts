@@ -119,7 +119,7 @@ export class FakeUevents implements Uevents {
 }
 
 export class FakeKernelLog implements KernelLog {
-  readonly lines: KernelLine[] = []
+  readonly #lines: (KernelLine & { readonly timeUs: bigint })[] = []
   readonly #followers = new Set<(line: KernelLine) => void>()
   readonly #clock: Pick<Clock, 'boottimeNs'>
 
@@ -127,16 +127,16 @@ export class FakeKernelLog implements KernelLog {
     this.#clock = clock
   }
 
-  follow(fromStart: boolean, line: (line: KernelLine) => void): void {
-    if (fromStart) for (const each of this.lines) line(each)
+  follow(fromUs: bigint | undefined, line: (line: KernelLine) => void): void {
+    if (fromUs !== undefined) for (const each of this.#lines) if (each.timeUs >= fromUs) line(each)
     this.#followers.add(line)
   }
 
   /** While there is no agent. */
   sayAlone(text: string): KernelLine {
     const timeUs = this.#clock.boottimeNs() / 1000n
-    const line = { sequence: BigInt(this.lines.length), timeUs, text }
-    this.lines.push(line)
+    const line = { sequence: BigInt(this.#lines.length), timeUs, text }
+    this.#lines.push(line)
     return line
   }
 
