@@ -8,12 +8,8 @@ import {
   toBinary,
   toJson,
 } from '@bufbuild/protobuf'
-import {
-  type FileDescriptorProto,
-  FileDescriptorProtoSchema,
-  FileDescriptorSetSchema,
-} from '@bufbuild/protobuf/wkt'
-import { Client, credentials, type ServiceError } from '@grpc/grpc-js'
+import { type FileDescriptorProto, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt'
+import { Client, credentials, Metadata, type ServiceError } from '@grpc/grpc-js'
 import {
   ServerReflectionDefinition,
   ServerReflectionRequest,
@@ -23,20 +19,26 @@ import {
 /** Calls methods with JSON by server reflection alone, as `grpcurl` does, which Debian lacks. */
 export class ReflectingClient {
   readonly #client: Client
-  #registry: FileRegistry | undefined
+  readonly #metadata = new Metadata()
+  readonly #registries = new Map<string, FileRegistry>()
 
-  constructor(path: string) {
+  /** `metadata` goes with each call. */
+  constructor(path: string, metadata: Readonly<Record<string, string>> = {}) {
+    for (const [key, value] of Object.entries(metadata)) this.#metadata.set(key, value)
     this.#client = new Client(`unix:${path}`, credentials.createInsecure(), {
       'grpc.max_receive_message_length': -1,
     })
   }
 
   async methods(service: string): Promise<readonly DescMethod[]> {
-    this.#registry ??= createFileRegistry({
-      ...FILE_SET,
-      file: await this.#files(service),
-    })
-    return this.#registry.getService(service)?.methods ?? []
+    const known = this.#registries.get(service)
+    if (known !== undefined) return known.getService(service)?.methods ?? []
+    const files = await this.#files(service)
+    const own = files.find((file) => file.service.some(({ name }) => service === `${file.package}.${name}`))
+    if (own === undefined) return []
+    const registry = createFileRegistry(own, (name) => files.find((file) => file.name === name))
+    this.#registries.set(service, registry)
+    return registry.getService(service)?.methods ?? []
   }
 
   /** `grpcurl -d REQUEST … SERVICE/METHOD`: all answers. A stream is cancelled after the first answer. */
@@ -49,12 +51,13 @@ export class ReflectingClient {
       (message: JsonObject) => Buffer.from(toBinary(input, fromJson(input, message))),
       (bytes: Buffer) => toJson(output, fromBinary(output, bytes)) as JsonObject,
       request,
+      this.#metadata,
     )
     const answers: JsonObject[] = []
     return new Promise((resolve, reject) => {
       call.on('data', (answer: JsonObject) => {
         answers.push(answer)
-        if (method.methodKind === 'server_streaming') call.cancel()
+        if (method.methodKind !== 'unary') call.cancel()
       })
       call.on('end', () => resolve(answers))
       call.on('error', (error: ServiceError) => (answers.length > 0 ? resolve(answers) : reject(error)))
@@ -83,5 +86,3 @@ export class ReflectingClient {
     })
   }
 }
-
-const FILE_SET = fromBinary(FileDescriptorSetSchema, new Uint8Array())
