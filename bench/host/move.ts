@@ -40,7 +40,8 @@ for (const [index, id] of ['a', 'b'].entries()) {
     cert: join(folder, `${id}.pem`),
     key: join(folder, `${id}.key`),
   }
-  const host = { id, listen, advertise: listen, controllers: [], networks: [], volumes: {}, ...files }
+  const none = { controllers: [], networks: [], sharedFolders: [], volumes: {} }
+  const host = { id, listen, advertise: listen, ...none, ...files }
   const daemon = await startDaemon({
     ...{ stateFolder: join(folder, `host-${id}`), mock: false, acceleration: 'tcg', log: silentLogger() },
     ...{ configuration: { tenants: [], host }, controller },

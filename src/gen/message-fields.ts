@@ -3689,6 +3689,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 5,
    "name": "obstacles",
    "property": "obstacles"
+  },
+  {
+   "number": 6,
+   "name": "shared_paths",
+   "property": "sharedPaths"
   }
  ],
  "microvm.controller.v1.ForecastTargetRequest": [

@@ -65,13 +65,16 @@ export function checkSize(vm: Vm): void {
   if (bytes > MOST_RECORD_BYTES) throw invalid(`vm: ${bytes} bytes, want at most ${MOST_RECORD_BYTES}`)
 }
 
-function checkNeeds({ cpuModel, qemuVersion, networks, obstacles }: Needs): void {
+function checkNeeds({ cpuModel, qemuVersion, networks, obstacles, sharedPaths }: Needs): void {
   checkWords('settings.needs.cpu_model', [cpuModel])
   if (qemuVersion !== '' && versionOf(qemuVersion) === undefined)
     throw invalid(
       `settings.needs.qemu_version: ${quoted(qemuVersion)}, want numbers with dots first, such as 7.2`,
     )
   checkWords('settings.needs.networks', networks)
+  if (sharedPaths.length > MOST_VOLUMES)
+    throw invalid(`settings.needs.shared_paths: ${sharedPaths.length}, want at most ${MOST_VOLUMES}`)
+  for (const path of sharedPaths) checkPath('settings.needs.shared_paths', path)
   if (obstacles.length > MOST_LIST) throw invalid(`settings.needs.obstacles: more than ${MOST_LIST}`)
   for (const text of obstacles)
     if (text === '' || Buffer.byteLength(text) > MOST_TEXT_BYTES)

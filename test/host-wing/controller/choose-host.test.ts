@@ -69,6 +69,23 @@ describe('chooseHost', () => {
     )
   })
 
+  it('wants the storage of disks that stay where they are, unless the host is named or says nothing', () => {
+    const machine = vm({ settings: { needs: { sharedPaths: ['/srv/web/disk'] } } })
+    expect(chosen(machine, [host('a'), host('b'), host('c', { sharedFolders: [] })])).toEqual(['b', 'c'])
+    const other = host('b', { sharedFolders: ['/srv/we'] })
+    expect(chosen(machine, [host('a'), other])).toBe(
+      'no host that fits: b: does not reach disk /srv/web/disk',
+    )
+    expect(chosen(machine, [host('a'), other], 'b')).toEqual(['b'])
+    expect(chosen(vm(), [host('a'), host('b', { networks: [] })])).toEqual(['b'])
+  })
+
+  it('leaves network and storage to a host that awaits the VM with backends of its own', () => {
+    const needs = { networks: ['br7'], sharedPaths: ['/data/disk'] }
+    const machine = vm({ namespace: 'default', name: 'web', settings: { needs } })
+    expect(chosen(machine, [host('a'), host('b', { onlyVm: 'default/web' })])).toEqual(['b'])
+  })
+
   it('moves no machine whose devices stay', () => {
     const machine = vm({
       settings: {

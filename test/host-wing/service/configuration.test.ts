@@ -48,13 +48,14 @@ describe('the configuration of the daemon', () => {
     const files = 'ca = "/etc/ca.pem"\ncert = "/etc/a.pem"\nkey = "/etc/a-key.pem"\n'
     const text = (id: string, more = '') => `[host]\nid = "${id}"\nlisten = "192.0.2.1:7443"\n${files}${more}`
     const more =
-      'controllers = ["[2001:db8::9]:7440"]\nnetworks = ["br0"]\nvolumes = { "/srv/disks" = ["b"] }'
+      'controllers = ["[2001:db8::9]:7440"]\nnetworks = ["br0"]\nshared_folders = ["/srv/shared"]\nvolumes = { "/srv/disks" = ["b"] }'
     expect((await read(text('a', more))).host).toEqual({
       id: 'a',
       listen: { host: '192.0.2.1', port: 7443 },
       advertise: { host: '192.0.2.1', port: 7443 },
       controllers: [{ host: '2001:db8::9', port: 7440 }],
       networks: ['br0'],
+      sharedFolders: ['/srv/shared'],
       volumes: { '/srv/disks': ['b'] },
       ...{ ca: '/etc/ca.pem', cert: '/etc/a.pem', key: '/etc/a-key.pem' },
     })
@@ -65,6 +66,7 @@ describe('the configuration of the daemon', () => {
       [text('a', 'controllers = ["b:0"]'), 'host.controllers: "b:0", want HOST:PORT'],
       [text('a', 'controllers = "b:1"'), 'host.controllers: want a list'],
       [text('a', 'networks = ["a b"]'), 'host.networks: "a b", want'],
+      [text('a', 'shared_folders = ["srv"]'), 'host.shared_folders: "srv", want an absolute path'],
       [text('a', 'volumes = ["/srv"]'), 'host.volumes: want the ids of hosts by folder'],
       [text('a', 'volumes = { disks = ["b"] }'), 'host.volumes: "disks", want an absolute path'],
       [text('a', 'volumes = { "/srv" = "b" }'), 'host.volumes: /srv: want a list'],

@@ -27,7 +27,7 @@ export function chooseHost(vm: Vm, hosts: readonly Host[], toHost: string): Choi
   }
   const others = hosts
     .filter(({ id }) => id !== here)
-    .map((host) => ({ host, reason: misfit(vm, host, source) }))
+    .map((host) => ({ host, reason: misfit(vm, host, source) ?? lacksStorage(vm, host) }))
   const fitting = others.flatMap(({ host, reason }) => (reason === undefined ? [host] : []))
   if (fitting.length > 0)
     return {
@@ -62,11 +62,23 @@ function misfit(vm: Vm, host: Host, source: Host | undefined): string | undefine
     return `does not run CPU model ${cpuModel}`
   if (host.memoryMib < memoryMib) return `has ${host.memoryMib} MiB of memory free, want ${memoryMib}`
   const network = networks.find((each) => !host.networks.includes(each))
-  if (network !== undefined) return `has no network ${network}`
+  if (network !== undefined && host.networks.length > 0 && host.onlyVm === '')
+    return `has no network ${network}`
   const volume = vm.volumes.find(
-    ({ host: owner, path }) => owner === '' && !host.sharedFolders.some((folder) => isWithin(path, folder)),
+    ({ host: owner, path }) => owner === '' && !isInSome(path, host.sharedFolders),
   )
   return volume && `does not reach volume ${volume.key} at ${volume.path}`
+}
+
+/** Only where the host is not named: one that awaits the VM may have other files for its disks. */
+function lacksStorage({ settings }: Vm, { onlyVm, sharedFolders }: Host): string | undefined {
+  if (onlyVm !== '' || sharedFolders.length === 0) return undefined
+  const path = settings?.needs?.sharedPaths.find((each) => !isInSome(each, sharedFolders))
+  return path && `does not reach disk ${path}`
+}
+
+function isInSome(path: string, folders: readonly string[]): boolean {
+  return folders.some((folder) => isWithin(path, folder))
 }
 
 function isOlder(version: string, wanted: string): boolean {

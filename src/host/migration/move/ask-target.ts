@@ -19,6 +19,7 @@ import { diskNode } from '../../instance/snapshots/layers.ts'
 import type { HostFacts, OutsideFile } from '../manifest.ts'
 import { outsideFacts } from '../saved-folder.ts'
 import { contentField, type MoveController, type MoveHost } from './move-host.ts'
+import { placeNeeds } from './place-needs.ts'
 import { type Agreed, agreedOn, offers } from './protocol.ts'
 
 interface Told {
@@ -37,7 +38,11 @@ export async function vmOf(instance: MachineInstance, { host, us, facts }: Told)
   const specification = specificationOf(instance)
   const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
   const { mode = LeaseMode.LM_STORAGE_LOCKING, ttlMs = 0 } = instance.record.properties?.lease ?? {}
-  const settings = { specification, leaseMode: mode, leaseTtlMs: BigInt(ttlMs), needs }
+  const place = placeNeeds(withoutVolumes(specification, instance.record), facts)
+  const settings = {
+    ...{ specification, leaseMode: mode, leaseTtlMs: BigInt(ttlMs) },
+    needs: { ...needs, ...place },
+  }
   const volumes = await knownVolumes(host.controller, { namespace: us.namespace, name: us.vmName })
   return EnsureVmRequest.fromPartial({ us, settings, volumes })
 }

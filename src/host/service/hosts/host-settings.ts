@@ -11,6 +11,8 @@ export interface HostSettings extends CredentialFiles {
   readonly controllers: readonly Endpoint[]
   /** Names that serve to choose a host for a machine. */
   readonly networks: readonly string[]
+  /** Of storage that other hosts have, too. */
+  readonly sharedFolders: readonly string[]
   /** Folders with files that machines of other hosts may have as disks, and the ids of these hosts. */
   readonly volumes: Readonly<Record<string, readonly string[]>>
 }
@@ -27,6 +29,7 @@ export function hostSettings(
   { fail, path }: { readonly fail: Fail; readonly path: ReadPath },
 ): HostSettings {
   const { id, networks = [], volumes = {}, controllers = [], advertise = fields.listen } = fields
+  const shared = listOf('host.shared_folders', fields.shared_folders ?? [], fail)
   if (typeof id !== 'string' || !HOST_ID.test(id) || id === CONTROLLER)
     return fail(`host.id: ${JSON.stringify(id)}, want 1 to 63 of a-z, 0-9, . and -, and not "${CONTROLLER}"`)
   const endpoints = listOf('host.controllers', controllers, fail)
@@ -39,6 +42,7 @@ export function hostSettings(
     cert: path('host.cert', fields.cert),
     key: path('host.key', fields.key),
     volumes: volumesOf(volumes, { fail, path }),
+    sharedFolders: shared.map((folder) => path('host.shared_folders', folder)),
     networks: listOf('host.networks', networks, fail).map((name) =>
       typeof name === 'string' && NAME.test(name)
         ? name
@@ -57,6 +61,7 @@ export const HOST_FIELDS = [
   'cert',
   'key',
   'networks',
+  'shared_folders',
   'volumes',
 ]
 

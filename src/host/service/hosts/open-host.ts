@@ -77,7 +77,7 @@ export function openHost(options: {
     },
     register: (facts) => {
       if (client === undefined) return
-      const { id, networks } = settings
+      const { id, networks, sharedFolders } = settings
       const describe = async () => {
         const { cpu, qemu } = await facts()
         const qemuVersion = qemu.replace(/^QEMU /, '')
@@ -85,7 +85,7 @@ export function openHost(options: {
         const isDraining = only === undefined && (await draining.get())
         const onlyVm = only === undefined ? '' : `${only.namespace}/${only.name}`
         const own = { id, endpoint: among.endpoint, qemuVersion, cpu, networks: [...networks] }
-        return { ...own, onlyVm, cpuModels: [], sharedFolders: [], draining: isDraining }
+        return { ...own, onlyVm, cpuModels: [], sharedFolders: [...sharedFolders], draining: isDraining }
       }
       const changed = () => draining.changed()
       void registerHost(client, { describe, changed, log, signal: closing.signal })

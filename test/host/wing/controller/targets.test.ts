@@ -130,6 +130,28 @@ describe('EnsureMigrationTarget', () => {
     ])
   })
 
+  it('chooses by network, shared storage and version of QEMU', async () => {
+    await register(b, 'b', { memoryMib: 4096n, networks: ['br1'], sharedFolders: ['/srv/one'] })
+    await register(c, 'c', { networks: ['br0'], sharedFolders: ['/srv/two'], qemuVersion: '8.2.1' })
+    const chosenFor = async (needs: object) => a.vms.ensureMigrationTarget({ us: await aVm({ needs }) })
+    for (const [needs, host] of [
+      [{ qemuVersion: '7.2.22' }, 'b'],
+      [{ networks: ['br0'] }, 'c'],
+      [{ networks: ['br1'] }, 'b'],
+      [{ sharedPaths: ['/srv/two/disk'] }, 'c'],
+      [{ qemuVersion: '8.0' }, 'c'],
+    ] as const)
+      expect(await chosenFor(needs)).toMatchObject({ action: Action.ACTION_LIVE_MIGRATE, host })
+    expect(await chosenFor({ networks: ['br0'], sharedPaths: ['/srv/one/disk'] })).toMatchObject({
+      action: Action.ACTION_SOFT_SHUTDOWN,
+      reason: 'no host that fits: b: has no network br0; c: does not reach disk /srv/one/disk',
+    })
+    await expect(aVm({ needs: { sharedPaths: ['disk'] } })).rejects.toMatchObject({
+      code: 'INVALID_ARGUMENT',
+      message: 'settings.needs.shared_paths: "disk", want an absolute path without . and ..',
+    })
+  })
+
   it('asks the next host when one refuses', async () => {
     const us = await aVm()
     target('b').refusal = { code: code.RESOURCE_EXHAUSTED, details: 'no room' }

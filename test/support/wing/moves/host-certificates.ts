@@ -14,5 +14,14 @@ export function hostOf({ ca, folder }: Authority, id: string): HostSettings {
   // Below those that the kernel gives to others while no daemon of the host runs.
   const listen = { host: '127.0.0.1', port: 20_000 + ((process.pid * 8 + ports++ * 7) % 12_000) }
   const files = { ca, cert: join(folder, `${id}.pem`), key: join(folder, `${id}.key`) }
-  return { id, listen, advertise: listen, controllers: [], networks: [], volumes: {}, ...files }
+  return {
+    id,
+    listen,
+    advertise: listen,
+    controllers: [],
+    networks: [],
+    sharedFolders: [],
+    volumes: {},
+    ...files,
+  }
 }

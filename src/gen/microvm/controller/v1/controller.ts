@@ -34,9 +34,9 @@ export interface Host {
   cpuModels: string[];
   /** What is free for more machines. */
   memoryMib: bigint;
-  /** Names of the networks, such as bridges. */
+  /** Names of the networks, such as bridges; none says nothing of them. */
   networks: string[];
-  /** Folders of storage that has the same content on each host that names it. */
+  /** Folders of storage that has the same content on each host that names it; none says nothing of `shared_paths`. */
   sharedFolders: string[];
   /** It takes no more machines. */
   draining: boolean;
@@ -103,6 +103,11 @@ export interface Needs {
   networks: string[];
   /** What keeps the VM from moving, in words, besides what the specification shows. */
   obstacles: string[];
+  /**
+   * Paths of disks that are written and do not go along, so that the host has to have the same storage. They count where the
+   * host is not named, because a host may have been given other files for them.
+   */
+  sharedPaths: string[];
 }
 
 export interface Target {
@@ -815,7 +820,7 @@ export const VmSettings: MessageFns<VmSettings> = {
 };
 
 function createBaseNeeds(): Needs {
-  return { cpuModel: "", qemuVersion: "", memoryMib: 0n, networks: [], obstacles: [] };
+  return { cpuModel: "", qemuVersion: "", memoryMib: 0n, networks: [], obstacles: [], sharedPaths: [] };
 }
 
 export const Needs: MessageFns<Needs> = {
@@ -837,6 +842,9 @@ export const Needs: MessageFns<Needs> = {
     }
     for (const v of message.obstacles) {
       writer.uint32(42).string(v!);
+    }
+    for (const v of message.sharedPaths) {
+      writer.uint32(50).string(v!);
     }
     return writer;
   },
@@ -894,6 +902,14 @@ export const Needs: MessageFns<Needs> = {
             message.obstacles.push(reader.string());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.sharedPaths.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -916,6 +932,7 @@ export const Needs: MessageFns<Needs> = {
     message.memoryMib = (object.memoryMib !== undefined && object.memoryMib !== null) ? BigInt(object.memoryMib) : 0n;
     message.networks = object.networks?.map((e) => e) || [];
     message.obstacles = object.obstacles?.map((e) => e) || [];
+    message.sharedPaths = object.sharedPaths?.map((e) => e) || [];
     return message;
   },
 };
