@@ -74,6 +74,8 @@ const RESERVE = { bytes: 24 * 1024 * 1024, files: 8192, payloadBytes: 64 * 1024,
  */
 export class StateStore {
   readonly #files: StateFiles
+  /** Of the payloads that this agent has written. */
+  readonly #sizes = new Map<string, number>()
 
   constructor(files: StateFiles) {
     this.#files = files
@@ -82,22 +84,18 @@ export class StateStore {
   /** Throws RESOURCE_EXHAUSTED when it may not use the reserve, or the kernel's error; the old payload then stays. */
   write<T extends Payload>(kind: PayloadKind<T>, name: string, payload: Omit<T, 'schemaVersion'>): void {
     const bytes = encodeEnvelope(kind, payload)
-    if (!this.#mayTakeReserve(kind, name, bytes)) this.#leaveReserve(name, bytes)
+    if (!mayTakeReserve(kind, bytes, this.#sizes.get(name))) this.#leaveReserve(kind, name, bytes)
     this.#files.write(name, bytes)
+    this.#sizes.set(name, bytes.length)
   }
 
-  #mayTakeReserve({ name: kind }: { readonly name: string }, name: string, bytes: Uint8Array): boolean {
-    const isShort = bytes.length <= RESERVE.payloadBytes
-    if (kind === KINDS.request.name || kind === KINDS.outcome.name) return isShort
-    const replacedBytes = this.#files.size(name)
-    return replacedBytes !== undefined && (isShort || bytes.length <= replacedBytes + RESERVE.growthBytes)
-  }
-
-  #leaveReserve(name: string, bytes: Uint8Array): void {
+  #leaveReserve(kind: { readonly name: string }, name: string, bytes: Uint8Array): void {
     const { bytes: freeBytes, files } = this.#files.room()
     // The folders may be new too.
     const [wantedBytes, wantedFiles] = [RESERVE.bytes + bytes.length, RESERVE.files + name.split('/').length]
     if (freeBytes >= wantedBytes && files >= wantedFiles) return
+    // It may replace one of the previous agent.
+    if (mayTakeReserve(kind, bytes, this.#files.size(name))) return
     const has = `${freeBytes} bytes and ${files} files of room`
     throw new AgentError(
       'RESOURCE_EXHAUSTED',
@@ -125,13 +123,30 @@ export class StateStore {
 
   /** Removes a payload or a whole folder. */
   remove(name: string): void {
+    if (!this.#sizes.delete(name)) this.#forgetIn(name)
     this.#files.remove(name)
+  }
+
+  #forgetIn(folder: string): void {
+    for (const name of this.#sizes.keys()) {
+      if (folder === '' || name.startsWith(`${folder}/`)) this.#sizes.delete(name)
+    }
   }
 
   /** Names in a folder, sorted. */
   list(folder: string): readonly string[] {
     return this.#files.list(folder)
   }
+}
+
+function mayTakeReserve(
+  { name: kind }: { readonly name: string },
+  bytes: Uint8Array,
+  replacedBytes: number | undefined,
+): boolean {
+  const isShort = bytes.length <= RESERVE.payloadBytes
+  if (kind === KINDS.request.name || kind === KINDS.outcome.name) return isShort
+  return replacedBytes !== undefined && (isShort || bytes.length <= replacedBytes + RESERVE.growthBytes)
 }
 
 export function typeUrlOf({ name }: { readonly name: string }): string {

@@ -42,6 +42,29 @@ describe('StateStore', () => {
     expect(store.read(KINDS.oom, 'oom')).toMatchObject(waitingFor('c2'))
   })
 
+  it('looks at the room for a new payload only, also after a removal of its folder', () => {
+    const { files, store } = storeWith()
+    const write = () => store.write(KINDS.oom, 'folder/oom', OOM)
+    write()
+    files.free = { bytes: 0, files: 0 }
+    write()
+    store.remove('folder')
+    expect(write).toThrow('0 bytes and 0 files of room')
+    files.free = { bytes: 1024 ** 3, files: 1024 ** 2 }
+    write()
+    files.free = { bytes: 0, files: 0 }
+    write()
+    store.remove('folder/oom')
+    expect(write).toThrow('0 bytes and 0 files of room')
+  })
+
+  it('gives the reserve to the next state of a payload of the previous agent', () => {
+    const { files, store } = storeWith(encodeEnvelope(KINDS.oom, OOM))
+    files.free = { bytes: 0, files: 0 }
+    store.write(KINDS.oom, 'oom', waitingFor('c2'))
+    expect(store.read(KINDS.oom, 'oom')).toMatchObject(waitingFor('c2'))
+  })
+
   it('gives the reserve to the next states of a long payload too, but to none that grows much', () => {
     const { files, store } = storeWith()
     const write = (length: number) => store.write(KINDS.oom, 'oom', waitingFor('x'.repeat(length)))

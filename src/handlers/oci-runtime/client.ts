@@ -107,7 +107,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       }
     },
     start: async (id, signal) => {
-      await runs.run({ verb: 'start', args: [id], signal })
+      await runs.run({ verb: 'start', args: [id], signal, log: 'stderr' })
     },
     update: async (id, resources, signal) => {
       const input = { option: '--resources', text: resources }

@@ -29,6 +29,8 @@ export interface Run {
   /** Kills the runtime; {@link RUN_MS} by default. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
+  /** Where the runtime logs to: by default a file, because stderr may be that of a hook too. */
+  readonly log?: 'stderr'
 }
 
 export interface LaunchRun {
@@ -97,10 +99,12 @@ export class RuntimeRuns {
    * Resolves with the last error of the log, which a successful run may contain. Throws INTERNAL with the runtime's error,
    * DEADLINE_EXCEEDED when the runtime was killed after its time, or the reason of its signal.
    */
-  async run({ verb, args, input, timeoutMs = RUN_MS, signal }: Run): Promise<string | undefined> {
+  async run({ verb, args, input, timeoutMs = RUN_MS, signal, log }: Run): Promise<string | undefined> {
+    const limits = { timeoutMs, ...(signal && { signal }) }
+    if (log === 'stderr') return lastError(await this.#execute(undefined, [verb, ...args], limits))
     return this.#inFolder(async (folder) => {
       const inputArgs = await this.#writeInput(folder, input)
-      await this.#execute(folder, [verb, ...inputArgs, ...args], { timeoutMs, ...(signal && { signal }) })
+      await this.#execute(folder, [verb, ...inputArgs, ...args], limits)
       return lastError(await this.#readLog(folder))
     })
   }
@@ -235,8 +239,9 @@ export class RuntimeRuns {
     return [input.option, file]
   }
 
+  /** Returns the text of stderr. Without a folder, that is the log. */
   async #execute(
-    folder: string,
+    folder: string | undefined,
     args: readonly string[],
     options: {
       readonly program?: string
@@ -245,22 +250,24 @@ export class RuntimeRuns {
       readonly signal?: AbortSignal
       readonly timeoutMs?: number
     },
-  ): Promise<void> {
+  ): Promise<string> {
     const { kind, binary, root } = this.#options
-    const log = `${folder}/${FILES.log}`
+    const file = folder && `${folder}/${FILES.log}`
+    const log = file === undefined ? [] : ['--log', file]
     const cgroups = kind === 'crun' ? ['--cgroup-manager', 'cgroupfs'] : []
-    const general = ['--root', `${root}/state`, '--log', log, '--log-format', 'json', ...cgroups]
+    const general = ['--root', `${root}/state`, ...log, '--log-format', 'json', ...cgroups]
     const what = `${kind} ${args[0] ?? ''}`
+    const run = { ...options, ...(file === undefined && { dropsStdout: true }) }
     const result = await inStep('runtime', what, () =>
-      this.#runTool([binary, ...general, ...args], what, options),
+      this.#runTool([binary, ...general, ...args], what, run),
     )
-    if (result.exitCode === 0) return
-    const text = await this.#os.scratch.readTail(log, LOG_BYTES).catch(() => undefined)
+    if (result.exitCode === 0) return result.stderr
+    const text = file && (await this.#os.scratch.readTail(file, LOG_BYTES).catch(() => undefined))
     // A runtime creates its log first, and stderr may be the container's: without a log, only the exit status is left.
     if (text === undefined && result.exitCode === NEVER_RAN) {
       throw new AgentError('INTERNAL', `the OCI runtime ${binary} lacks a library`)
     }
-    throw runError({ what, result, log: text ?? '', program: options.program })
+    throw runError({ what, result, log: text ?? result.stderr, program: options.program })
   }
 
   async #runTool(

@@ -24,7 +24,7 @@ export function openToolStdio(streams: Streams, options: Options): ToolStdio {
     const input = options.stdin
     const childEnds = [
       stdin ?? (input === undefined ? undefined : pipes.feeding(Buffer.from(input))),
-      stdout ?? pipes.collecting(texts.stdout),
+      stdout ?? (options.dropsStdout === true ? undefined : pipes.collecting(texts.stdout)),
       stderr ?? pipes.collecting(texts.stderr),
     ]
     return {

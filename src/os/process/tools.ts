@@ -21,6 +21,8 @@ export interface Tools {
       readonly stdin?: string | Uint8Array
       /** For descriptors 0, 1 and 2, instead of /dev/null and captured pipes. They stay open here. */
       readonly stdio?: readonly [Fd | undefined, Fd | undefined, Fd | undefined]
+      /** Its descriptor 1 is /dev/null unless `stdio` has another. */
+      readonly dropsStdout?: boolean
       readonly cwd?: string
       readonly env?: Readonly<Record<string, string>>
       /** By a seccomp filter, which no descendant can remove. */

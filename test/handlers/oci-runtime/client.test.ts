@@ -194,6 +194,19 @@ describe('ociRuntime', () => {
     })
   })
 
+  it('starts a container without files, and reads the log of the run from stderr', async () => {
+    const { os, runtime, argv } = client('runc')
+    await runtime.start('c1', neverAborted)
+    expect(argv()).toEqual(['/usr/bin/runc --root /run/rt/state --log-format json start c1'])
+    expect(os.tools.calls[0]?.options).toMatchObject({ dropsStdout: true })
+    expect(await os.files.list('/run/rt/calls')).toEqual([])
+    const msg = 'container "c1": is paused'
+    os.tools.script(() => ({ exitCode: 1, stderr: JSON.stringify({ level: 'error', msg }) }))
+    await expect(runtime.start('c1', neverAborted)).rejects.toThrow(`runc start: ${msg}`)
+    os.tools.script(() => ({ exitCode: 2, stderr: 'panic: no room' }))
+    await expect(runtime.start('c1', neverAborted)).rejects.toThrow('runc start: panic: no room')
+  })
+
   it('names the runtime when it cannot run', async () => {
     const { os, runtime } = client('runc')
     os.tools.script(() => ({ exitCode: 127 }))

@@ -148,6 +148,13 @@ describe('linuxTools', () => {
     streams.close(parentEnd)
   })
 
+  it('drops the output that nobody wants', async () => {
+    const result = await shell('test /proc/self/fd/1 -ef /dev/null && echo null >&2; echo dropped', {
+      dropsStdout: true,
+    })
+    expect(result).toEqual({ exitCode: 0, stdout: '', stderr: 'null\n' })
+  })
+
   it('does not wait for a descendant that holds the output open', async () => {
     const fifo = join(folder, 'release')
     const { exitCode, stdout } = await shell(`mkfifo ${fifo}; echo done; (read line < ${fifo}) & exit 5`)
