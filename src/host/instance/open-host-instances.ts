@@ -63,6 +63,8 @@ export interface MovesHost {
   readonly stateFolder: string
   readonly acceleration: Acceleration
   readonly qemuVersion: () => Promise<string>
+  /** That QEMU gives whole on this host. */
+  readonly cpuModels: () => Promise<readonly string[]>
   readonly holders: Holders
   readonly log: Logger
 }
@@ -128,6 +130,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     moves: options.openMoves?.({
       ...{ stateFolder: options.stateFolder, acceleration: chosen, holders, log: options.log },
       qemuVersion: async () => (await qemu.capabilities()).version,
+      cpuModels: async () => (await qemu.capabilities()).wholeCpuModels,
     }),
     cgroups,
     holders,

@@ -16,6 +16,8 @@ export interface Capabilities {
   readonly version: string
   readonly machines: ReadonlySet<string>
   readonly cpuModels: readonly string[]
+  /** Those of which this host lacks no feature. */
+  readonly wholeCpuModels: readonly string[]
   /** The names of all types of devices. */
   readonly devices: ReadonlySet<string>
   /** The features of CPUs that QEMU gives on this host. */
@@ -191,8 +193,18 @@ async function askCapabilities(program: string, acceleration: Acceleration): Pro
   return {
     version: [`${qemu.major}.${qemu.minor}.${qemu.micro}`, ...(text === '' ? [] : [text])].join(' '),
     ...{ machines: new Set(names(machines)), cpuModels: names(models), devices: new Set(names(types)) },
+    wholeCpuModels: names((models as readonly CpuModel[]).filter((each) => !isLacking(each))),
     cpuFeatures: new Set(Object.keys(props).filter((name) => props[name] === true)),
   }
+}
+
+interface CpuModel {
+  readonly 'unavailable-features'?: readonly string[]
+}
+
+/** QEMU says nothing of a model that it cannot look at. */
+function isLacking({ 'unavailable-features': missing }: CpuModel): boolean {
+  return missing === undefined || missing.length > 0
 }
 
 /** Throws FAILED_PRECONDITION for a type that is none of a device. */

@@ -14,7 +14,6 @@ import { memoryRegistry } from '../instance/registry/memory-registry.ts'
 import type { RebuildReport } from '../instance/registry/rebuild.ts'
 import type { Registry } from '../instance/registry/registry.ts'
 import type { AtStep } from '../migration/faults.ts'
-import type { HostFacts } from '../migration/manifest.ts'
 import type { MoveController } from '../migration/move/move-host.ts'
 import type { Spans } from '../migration/move-figures.ts'
 import type { Templates } from '../migration/templates.ts'
@@ -23,7 +22,7 @@ import { readCredentials } from '../tls/credentials.ts'
 import { checkFolderLength, makeFolder, makeOwnFolder, makeSocketFolder } from './api-sockets.ts'
 import { CallJournal } from './call-journal.ts'
 import { type Configuration, DEFAULT_TEMPLATES, quotasOf } from './configuration.ts'
-import { type OpenHost, openHost } from './hosts/open-host.ts'
+import { type OpenHost, openHost, type RegisteredFacts } from './hosts/open-host.ts'
 import type { OnlyMachine } from './hypervisor/only-machine.ts'
 import { podId } from './hypervisor/run-id.ts'
 import { MockInstances } from './mock-instances.ts'
@@ -211,7 +210,7 @@ async function openInstances(
 ): Promise<{
   readonly instances: Instances
   readonly templates?: Templates | undefined
-  readonly facts?: () => Promise<HostFacts>
+  readonly facts?: () => Promise<RegisteredFacts>
 }> {
   const quotas = quotasOf(options.configuration.tenants)
   if (options.mock) return { instances: new MockInstances({ quotas }) }
@@ -248,9 +247,10 @@ async function openInstances(
   })
   if (moves === undefined) return { instances }
   const facts = moves
-  if (isLeashed) return { instances, facts: () => hostFacts(facts) }
+  const registered = async () => ({ ...(await hostFacts(facts)), cpuModels: await facts.cpuModels() })
+  if (isLeashed) return { instances, facts: registered }
   const templates = openTemplates({ instances, stateFolder, host: () => hostFacts(facts), limit, log })
-  return { instances, templates, facts: () => hostFacts(facts) }
+  return { instances, templates, facts: registered }
 }
 
 async function closeAll(parts: readonly Part[], log: Logger): Promise<void> {

@@ -1,4 +1,4 @@
-import { truncate, writeFile } from 'node:fs/promises'
+import { chmod, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { askedQemu } from '../../../src/host/qemu/capabilities.ts'
@@ -26,5 +26,24 @@ describe('a QEMU that is looked for', () => {
       await truncate(program, bytes)
       expect(await qemu.propertiesOf(NO_TYPES)).toEqual([])
     }
+  })
+})
+
+describe('a QEMU that answers', () => {
+  it('gives those CPU models whole of which this host lacks no feature', async () => {
+    const program = join(temporaryFolder(), 'qemu')
+    const models = [
+      { name: 'old', 'unavailable-features': [] },
+      { name: 'new', 'unavailable-features': ['avx512f'] },
+      { name: 'unknown' },
+    ]
+    const version = { qemu: { major: 7, minor: 2, micro: 22 }, package: '' }
+    const answers = [{}, version, [], models, [], { model: { props: {} } }]
+    const lines = answers.map((answer) => JSON.stringify({ return: answer })).join('\n')
+    await writeFile(program, `#!/bin/sh\ncat <<'END'\n${lines}\nEND\ncat >/dev/null\n`)
+    await chmod(program, 0o755)
+    const { cpuModels, wholeCpuModels } = await askedQemu(program, 'tcg').capabilities()
+    expect(cpuModels).toEqual(['old', 'new', 'unknown'])
+    expect(wholeCpuModels).toEqual(['old'])
   })
 })

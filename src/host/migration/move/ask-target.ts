@@ -12,6 +12,7 @@ import {
 } from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
+import { runningOf } from '../../instance/documents/document-record.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { withoutVolumes } from '../../instance/leases/check-lease.ts'
 import { nodeSizes } from '../../instance/snapshots/layer-nodes.ts'
@@ -36,7 +37,8 @@ export async function announce(instance: MachineInstance, told: Told): Promise<v
 /** What this host says of the machine, with the volumes as the controller knows them. */
 export async function vmOf(instance: MachineInstance, { host, us, facts }: Told): Promise<EnsureVmRequest> {
   const specification = specificationOf(instance)
-  const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel: facts.cpu === '' ? '' : 'host' }
+  const cpuModel = namedCpu(instance.record) ?? (facts.cpu === '' ? '' : 'host')
+  const needs = { memoryMib: specification.board?.memoryMib ?? 0n, cpuModel }
   const { mode = LeaseMode.LM_STORAGE_LOCKING, ttlMs = 0 } = instance.record.properties?.lease ?? {}
   const place = placeNeeds(withoutVolumes(specification, instance.record), facts)
   const settings = {
@@ -45,6 +47,13 @@ export async function vmOf(instance: MachineInstance, { host, us, facts }: Told)
   }
   const volumes = await knownVolumes(host.controller, { namespace: us.namespace, name: us.vmName })
   return EnsureVmRequest.fromPartial({ us, settings, volumes })
+}
+
+/** The CPU model of the machine that runs, which is the same on each host that has it whole; undefined for the host's own. */
+export function namedCpu({ document }: Pick<InstanceRecord, 'document'>): string | undefined {
+  if (document === undefined || document.current === '') return undefined
+  const { match, model } = runningOf({ document }).machine.cpu
+  return match === 'exact' ? model : undefined
 }
 
 /** None of a VM that the controller does not know. */

@@ -19,7 +19,8 @@ export const SOURCE = 'the source'
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
 export function checkPlan({ acceleration, cpu, qemu, version }: MovePlan, facts: HostFacts): void {
   if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
-  checkHost(SOURCE, { host: { qemu, acceleration, cpu } }, facts)
+  // A named CPU model says what the guest sees, and QEMU here whether it has that.
+  checkHost(SOURCE, { host: { qemu, acceleration, cpu: cpu || facts.cpu } }, facts)
 }
 
 /** The same of its files. Only those are looked at that the machine has, whose owner was checked. */

@@ -22,7 +22,7 @@ import { drainedRings } from '../saving/saved-files.ts'
 import type { Saving } from '../saving/saving.ts'
 import { noteEnded } from '../saving/steps.ts'
 import { stateBytes } from '../state-file.ts'
-import { announce, filesOf, startMigration } from './ask-target.ts'
+import { announce, filesOf, namedCpu, startMigration } from './ask-target.ts'
 import { layersLeft } from './disks-along.ts'
 import { sendContent } from './frames.ts'
 import { HANDOVER_VERSION, type MoveHost, refused } from './move-host.ts'
@@ -141,7 +141,8 @@ export class OutboundMove {
       ...{ field, backend, path, digest },
       sizeBytes: BigInt(sizeBytes),
     }))
-    const { acceleration, cpu, qemu } = saving.host
+    const { acceleration, qemu } = saving.host
+    const cpu = namedCpu(record) === undefined ? saving.host.cpu : ''
     const { generationId } = record
     const plan = { version: HANDOVER_VERSION, us, qemu, acceleration, cpu, files, generationId }
     const specification = withoutVolumes(specificationOf(instance), record)

@@ -18,6 +18,12 @@ import { nextRunId } from '../hypervisor/run-id.ts'
 import type { HostSettings } from './host-settings.ts'
 import { registerHost } from './register-host.ts'
 
+/** What controllers choose a host by. */
+export interface RegisteredFacts extends HostFacts {
+  /** That QEMU gives whole on this host. */
+  readonly cpuModels: readonly string[]
+}
+
 export interface OpenHost {
   readonly among: MoveHost
   /** Undefined without controllers. */
@@ -25,7 +31,7 @@ export interface OpenHost {
   /** Of this host, for the machines of others. */
   readonly volumes: Pick<VolumesHost, 'address' | 'folders' | 'identity' | 'listen'>
   /** Says to the controllers that this host is there, until it is closed. */
-  register(facts: () => Promise<HostFacts>): void
+  register(facts: () => Promise<RegisteredFacts>): void
   /** As of a hypervisor's `Daemon`. */
   release(): Promise<void>
   /** Ends the calls to controllers, and all waits for them. */
@@ -79,13 +85,14 @@ export function openHost(options: {
       if (client === undefined) return
       const { id, networks, sharedFolders } = settings
       const describe = async () => {
-        const { cpu, qemu } = await facts()
+        const { cpu, cpuModels, qemu } = await facts()
         const qemuVersion = qemu.replace(/^QEMU /, '')
         // A hypervisor takes its machine again whatever an earlier one has moved away.
         const isDraining = only === undefined && (await draining.get())
         const onlyVm = only === undefined ? '' : `${only.namespace}/${only.name}`
-        const own = { id, endpoint: among.endpoint, qemuVersion, cpu, networks: [...networks] }
-        return { ...own, onlyVm, cpuModels: [], sharedFolders: [...sharedFolders], draining: isDraining }
+        const own = { id, endpoint: among.endpoint, qemuVersion, cpu, cpuModels: [...cpuModels] }
+        const places = { networks: [...networks], sharedFolders: [...sharedFolders] }
+        return { ...own, ...places, onlyVm, draining: isDraining }
       }
       const changed = () => draining.changed()
       void registerHost(client, { describe, changed, log, signal: closing.signal })

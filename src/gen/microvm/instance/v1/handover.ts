@@ -56,6 +56,7 @@ export interface MovePlan {
   /** What the machine's state depends on: as manifests of saved machines have it. */
   qemu: string;
   acceleration: string;
+  /** Empty also for a machine whose document names a CPU model. */
   cpu: string;
   /** What QEMU has read at its start, which has to be the same there, and disks. */
   files: MoveFile[];
