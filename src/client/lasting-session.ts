@@ -7,7 +7,7 @@ import type { Session } from './open-session.ts'
 export interface LastingParts {
   /** Dials again, once. Rejects with UNAVAILABLE or an errno. */
   readonly dial: (signal: AbortSignal) => Promise<Session>
-  /** How long to dial again for after a loss; 0: a loss ends the session. */
+  /** How long to dial again for after a loss, and after each word that the machine is moving; 0: a loss ends the session. */
   readonly returnMs: number
   /** Called once for a loss: when the agent answers again, or after a second. */
   readonly onLoss: () => void
@@ -15,6 +15,8 @@ export interface LastingParts {
 }
 
 const RETRY_MS = 100
+/** How long a machine may be moving, in the words of its daemons. */
+const MOST_MOVING_MS = 1_800_000
 const QUIET_MS = 1000
 
 /** The most losses in a row without any answer: a request may be too long for what cuts the connection. */
@@ -123,6 +125,7 @@ class LastingSession {
     lost.close()
     const ended = AbortSignal.any([signal, this.#over.signal])
     const beganMs = performance.now()
+    let untilMs = beganMs + returnMs
     let isTold = false
     for (;;) {
       try {
@@ -136,7 +139,9 @@ class LastingSession {
         return
       } catch (error) {
         signal.throwIfAborted()
-        if (error === loss || this.#over.signal.aborted || performance.now() >= beganMs + returnMs) {
+        if (isMoving(error))
+          untilMs = Math.max(untilMs, Math.min(performance.now() + returnMs, beganMs + MOST_MOVING_MS))
+        if (error === loss || this.#over.signal.aborted || performance.now() >= untilMs) {
           this.#ended.resolve()
           throw loss
         }
@@ -169,6 +174,13 @@ function isLost(error: unknown): boolean {
 /** The agent has been told that its connections are about to be lost. */
 function isDetached(error: unknown): boolean {
   return error instanceof AgentError && error.code === 'UNAVAILABLE' && error.message.startsWith('Detach: ')
+}
+
+/** Its daemon says so, or that of the host where it goes. */
+function isMoving(error: unknown): boolean {
+  return (
+    error instanceof AgentError && error.code === 'ABORTED' && / the machine is moving /.test(error.message)
+  )
 }
 
 /** Other agents lack the service. */

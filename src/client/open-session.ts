@@ -55,9 +55,20 @@ export async function openSession(options: SessionOptions): Promise<Session> {
   return watched(client)
 }
 
-/** One try to connect, of at most 5 s. Rejects with an errno or UNAVAILABLE. */
+/** One try to connect, of at most 5 s. Rejects with an errno or UNAVAILABLE, or with what the daemon between says. */
 export async function dialSession({ address, protocol, signal }: SessionOptions): Promise<Session> {
-  return watched(await connectOnce({ connect: (each) => dial(address, each) }, signal, protocol))
+  let said: unknown
+  const connect = async (each: AbortSignal) => {
+    const socket = await dial(address, each)
+    return socket.once('error', (error) => {
+      said = error
+    })
+  }
+  try {
+    return watched(await connectOnce({ connect }, signal, protocol))
+  } catch (error) {
+    throw said instanceof AgentError ? said : error
+  }
 }
 
 async function failureText(error: unknown, { address, protocol, waitMs }: SessionOptions): Promise<string> {

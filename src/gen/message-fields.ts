@@ -3555,6 +3555,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 2,
    "name": "data",
    "property": "data"
+  },
+  {
+   "number": 3,
+   "name": "hosts",
+   "property": "hosts"
   }
  ],
  "microvm.instance.v1.ListCallsRequest": [],

@@ -5,17 +5,29 @@ import {
   InstanceServiceDefinition,
 } from '../../gen/microvm/instance/v1/instance.ts'
 import type { StreamCall } from '../connection/grpc-connection.ts'
-import { openDaemon } from './daemon-client.ts'
+import { type DaemonClient, openDaemon } from './daemon-client.ts'
 
 /**
  * Connects to the agent of an instance by the daemon at `socket`. A daemon or an instance that is not there shows at the
  * first read.
  */
 export async function connectMachine(socket: string, key: string, signal: AbortSignal): Promise<Duplex> {
-  const daemon = await openDaemon(socket, signal)
+  return await agentStream(await openDaemon(socket, signal), key)
+}
+
+/** The same by a connection, which it then owns. `hosts` have passed the caller on. */
+export async function agentStream(
+  daemon: Pick<DaemonClient, 'stream' | 'close'>,
+  key: string,
+  hosts = 0,
+): Promise<Duplex> {
   const { fullName, methods } = InstanceServiceDefinition
   const call = daemon.stream(fullName, methods.connectAgent.name)
-  await call.send(ConnectAgentRequest.encode({ key, data: new Uint8Array() }).finish())
+  const first = ConnectAgentRequest.encode({ key, data: new Uint8Array(), hosts }).finish()
+  await call.send(first).catch((error) => {
+    daemon.close()
+    throw error
+  })
   return new Duplex({
     read() {
       nextData(call.answers).then(
@@ -39,7 +51,8 @@ export async function connectMachine(socket: string, key: string, signal: AbortS
 }
 
 async function sendAll(call: StreamCall, chunk: Buffer): Promise<void> {
-  for (const data of pieces(chunk)) await call.send(ConnectAgentRequest.encode({ key: '', data }).finish())
+  for (const data of pieces(chunk))
+    await call.send(ConnectAgentRequest.encode({ key: '', data, hosts: 0 }).finish())
 }
 
 /** The daemon takes no larger message in a stream of bytes. */

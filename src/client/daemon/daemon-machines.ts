@@ -6,16 +6,27 @@ import type { DaemonClient } from './daemon-client.ts'
 /** A daemon that hangs must not keep a tool from its other machines. */
 const ASKING = { timeoutMs: 2000 } as const
 
-/** Whether an instance of the daemon at `socket` runs; undefined where there is none, or no daemon. */
+/** Whether an instance of the daemon at `socket` runs, or has moved to another host; undefined where there is none, or no daemon. */
 export async function runsInDaemon(
   socket: string,
   key: string,
   signal: AbortSignal,
 ): Promise<boolean | undefined> {
   return await askDaemon(socket, signal, async (calls, { RUNNING }) => {
-    const { state } = await calls.getInstance({ key }, ASKING)
+    const state = await calls.getInstance({ key }, ASKING).then(
+      (instance) => instance.state,
+      (error) => {
+        // The daemon passes callers of the agent on.
+        if (hasMoved(error)) return RUNNING
+        throw error
+      },
+    )
     return state === RUNNING
   })
+}
+
+function hasMoved(error: unknown): boolean {
+  return error instanceof AgentError && /: not found: its machine runs on /.test(error.message)
 }
 
 /** The keys of the machines that run; empty without a daemon. */

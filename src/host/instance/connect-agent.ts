@@ -11,17 +11,6 @@ import { specificationOf } from './devices/plug.ts'
 import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/daemon-steps.ts'
 import { linksOfWords, type TapLink } from './machine/tap-links.ts'
-import { joined } from './streams.ts'
-
-/** Bytes to and from the agent in the guest, by the way that the machine has. */
-export async function* connectAgent(
-  instance: MachineInstance,
-  input: AsyncIterable<Uint8Array>,
-  signal: AbortSignal,
-): AsyncGenerator<Uint8Array> {
-  instance.machine()
-  yield* joined(await dialAgent(instance, signal), input, signal)
-}
 
 async function dialHybrid(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
   const address = { kind: 'hvsock', path: guestSocket(instance.context.folder), port: AGENT_PORT } as const
@@ -47,7 +36,7 @@ export async function openSocketOf(uid: number, path: string): Promise<FileHandl
   throw new AgentError('PERMISSION_DENIED', `${path}: no socket of the instance's user`)
 }
 
-/** A connection to the agent in the guest. */
+/** A connection to the agent in the guest, by the way that the machine has. */
 export async function dialAgent(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
   const address = ownAddress(instance)
   if (address?.kind === 'hvsock') return await dialHybrid(instance, signal)

@@ -59,6 +59,12 @@ export function notFound(key: string): AgentError {
 
 export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>
 
+/** By whom a caller of an agent was passed on that the machine has left, and how many have done so. */
+export interface PassedOn {
+  readonly host: string
+  readonly hosts: number
+}
+
 /** A host that calls. */
 export interface RemoteHost {
   readonly id: string
@@ -120,8 +126,13 @@ export interface Instances {
   allocatePort(request: AllocatePortRequest, caller: Caller): Promise<Stream>
   attach(request: AttachRequest, caller: Caller): AsyncIterable<AttachResponse>
   streams(key: string, caller: Caller): Promise<readonly Stream[]>
-  /** Bytes to and from the agent in the guest. Ends when either side does. */
-  connectAgent(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncIterable<Uint8Array>
+  /** Bytes to and from the agent in the guest, also of a machine that has moved away. Ends when either side does. */
+  connectAgent(
+    key: string,
+    input: AsyncIterable<Uint8Array>,
+    caller: Caller,
+    passed?: PassedOn,
+  ): AsyncIterable<Uint8Array>
   /** Bytes to and from the console. Several callers get the same output; their input is mixed. */
   console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncIterable<Uint8Array>
   /** Lines of metrics in Prometheus text form. */

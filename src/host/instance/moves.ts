@@ -1,3 +1,4 @@
+import type { GrpcConnection } from '../../client/connection/grpc-connection.ts'
 import type { MoveRequest, MoveResponse } from '../../gen/microvm/instance/v1/handover.ts'
 import type {
   CloneInstanceRequest,
@@ -5,6 +6,7 @@ import type {
   MigrateInstanceRequest,
   MigrateInstanceResponse,
   MigrationTarget,
+  Moved,
   SavedInit,
   SavedMachine,
   SuspendInstanceRequest,
@@ -97,6 +99,8 @@ export interface HostMoves {
   checkSource(instance: MachineInstance, from: string): Promise<void>
   /** The key of the instance that a handover is for, by its first message. Takes what has been agreed on. */
   begin(requests: HandoverStream, from: RemoteHost): Promise<Arrival>
+  /** Connects to the host where a machine is that was here. */
+  readonly dial: (moved: Moved, signal: AbortSignal) => Promise<GrpcConnection>
   /** Resolves once no move is under way. */
   settled(): Promise<void>
   hosts(): Promise<readonly HostEntry[]>

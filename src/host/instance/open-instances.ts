@@ -22,7 +22,6 @@ import {
 import { type InstanceRecord, StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { adoptAll } from './adopt.ts'
-import { connectAgent } from './connect-agent.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeEqual, describeInstance, isVisible } from './describe-instance.ts'
 import { refuseServed } from './devices/disk-in-use.ts'
@@ -43,6 +42,7 @@ import type { Uids } from './machine/uids.ts'
 import type { Moves } from './moves.ts'
 import { moveCalls } from './moving/move-calls.ts'
 import { MovedAway, movedAway } from './moving/moved-away.ts'
+import { reachAgent } from './moving/reach-agent.ts'
 import { InstanceChanges } from './record/changes.ts'
 import { chooseCid } from './record/choose-ids.ts'
 import { instanceOf, newRecord, recordOf, shownState } from './record/instance-record.ts'
@@ -332,13 +332,10 @@ class HostInstances implements Instances {
     return await listStreams(await this.#takenIn(key, caller))
   }
 
-  async *connectAgent(
-    key: string,
-    input: AsyncIterable<Uint8Array>,
-    caller: Caller,
-  ): AsyncGenerator<Uint8Array> {
-    const instance = await this.#takenIn(key, caller)
-    yield* connectAgent(instance, input, instance.duringBoot(caller.signal))
+  connectAgent(...[key, input, caller, passed]: Parameters<Instances['connectAgent']>) {
+    const { signal } = caller
+    const find = () => this.#takenIn(key, caller)
+    return reachAgent({ key, input, signal, passed, find, dial: this.#parts.moves?.hosts?.dial })
   }
 
   async *console(key: string, input: AsyncIterable<Uint8Array>, caller: Caller): AsyncGenerator<Uint8Array> {

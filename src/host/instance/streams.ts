@@ -203,6 +203,8 @@ async function* readUntil(stream: Duplex, signal: AbortSignal): AsyncGenerator<U
     for await (const data of stream) yield data
   } catch (error) {
     signal.throwIfAborted()
+    // Of another host, which has the machine.
+    if (error instanceof AgentError) throw error
     throw new AgentError('UNAVAILABLE', 'stream: the connection was lost', { cause: error })
   } finally {
     signal.removeEventListener('abort', onAbort)

@@ -127,6 +127,7 @@ function streamMethods(
     },
     connectAgent: {
       ...READ,
+      remote: ['host'],
       handleDuplex: (requests, call) => connectAgent(instances, requests, call),
     },
   }
@@ -311,7 +312,8 @@ async function* connectAgent(
       yield next.value.data
     }
   }
-  for await (const data of instances.connectAgent(key, input(), call))
+  const passed = call.peer && { host: call.peer.id, hosts: first.value.hosts }
+  for await (const data of instances.connectAgent(key, input(), call, passed))
     for (const piece of pieces(data)) yield { data: piece }
 }
 

@@ -101,6 +101,7 @@ describe('a recorded machine', () => {
     expect(others.toSorted()).toEqual([
       ...[
         'awaiting',
+        'cameFrom',
         'clone',
         'clonedKey',
         'desired',

@@ -7,11 +7,14 @@ import type { Change, Registry } from '../registry/registry.ts'
 /** There was such an instance, whose machine runs on another host now. */
 export class MovedAway extends AgentError {
   readonly moved: Moved
+  /** As in its record. */
+  readonly cameFrom: readonly string[]
 
-  constructor(key: string, moved: Moved) {
+  constructor(key: string, moved: Moved, cameFrom: readonly string[]) {
     const place = moved.host === '' ? 'another host' : `host ${moved.host} at ${moved.endpoint}`
     super('NOT_FOUND', `instance ${key}: not found: its machine runs on ${place}`)
     this.moved = moved
+    this.cameFrom = cameFrom
   }
 }
 
@@ -51,7 +54,20 @@ export async function movedAway(
 ): Promise<MovedAway | undefined> {
   const row = (await registry.load('settings')).get(rowOf(key))
   if (row === undefined) return undefined
-  const { moved, tenant: owner } = MovedRecord.decode(row)
+  const { cameFrom, moved, tenant: owner } = MovedRecord.decode(row)
   if (moved === undefined || (tenant !== undefined && tenant !== owner)) return undefined
-  return new MovedAway(key, moved)
+  return new MovedAway(key, moved, cameFrom)
 }
+
+/** The hosts that have handed a machine to this one, now that `from` does: those of an earlier stay still send its callers here. */
+export async function hostsBefore(
+  registry: Pick<Registry, 'load'>,
+  key: string,
+  from: string,
+): Promise<string[]> {
+  const { cameFrom = [] } = (await movedAway(registry, key, { tenant: undefined })) ?? {}
+  return [...cameFrom.filter((host) => host !== from), from].slice(-MOST_HOSTS)
+}
+
+/** How many hosts may pass a caller on, one after the other, and how many are known that may do so. */
+export const MOST_HOSTS = 16

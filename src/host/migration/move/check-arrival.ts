@@ -4,6 +4,7 @@ import { SavedInit, type Specification } from '../../../gen/microvm/instance/v1/
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { checkedLease, isFull, isVolume, withoutVolumes } from '../../instance/leases/check-lease.ts'
+import { hostsBefore } from '../../instance/moving/moved-away.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
@@ -51,8 +52,8 @@ export async function checkPlanFiles(
 
 /** What the record of the instance begins with. Throws for what EnsureInstance would refuse. */
 export async function recordOf(
-  { record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
-  { generationId }: MovePlan,
+  { key, recorded, record: { instanceId, properties, runId, target, uid, createdMs } }: MachineInstance,
+  { generationId, us }: MovePlan,
   { envelope, along }: { readonly envelope: Uint8Array; readonly along: readonly string[] },
 ): Promise<InstanceRecord> {
   const { replaceComponents = {} } = target ?? {}
@@ -69,6 +70,7 @@ export async function recordOf(
     uid,
     createdMs,
     cid: 0,
+    cameFrom: await hostsBefore(recorded, key, us?.podName.split('/')[0] ?? ''),
   }
   return { ...record, ...own, generationId, operations: [], resets: [] }
 }

@@ -43,6 +43,7 @@ export function openHostMoves(parts: Parts): HostMoves {
     }),
     watchAwaiting: (instance) => watchAwaiting(instance, host),
     checkSource: (instance, from) => checkSource(instance, from, host),
+    dial: ({ endpoint, host: id }, signal) => host.dial(endpoint, id, signal),
     settled: async () => void (await Promise.allSettled(open)),
     drain: (isDraining) => parts.figures.drain(() => host.drain(isDraining)),
     hosts: async () =>

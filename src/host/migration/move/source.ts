@@ -192,7 +192,7 @@ async function end(instance: MachineInstance, told: (moved: Moved) => void = () 
   const moved: Moved = { host, endpoint, timeMs: BigInt(Date.now()), operation: undefined }
   await recorded.commit({
     ...(step && { add: [withWords(step, MOVED, '', ...step.words.slice(GONE))] }),
-    rows: await movedRows(recorded, { key, tenant, moved }),
+    rows: await movedRows(recorded, { key, tenant, moved, cameFrom: record.cameFrom }),
     kind: 'state',
     text: `the machine runs on host ${moved.host}`,
   })

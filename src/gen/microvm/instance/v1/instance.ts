@@ -1068,6 +1068,8 @@ export interface ConnectAgentRequest {
   /** In the first message only. */
   key: string;
   data: Uint8Array;
+  /** With `key`, from another host: how many hosts that the machine has left have passed the caller on. */
+  hosts: number;
 }
 
 export interface ConnectAgentResponse {
@@ -9955,7 +9957,7 @@ export const ListStreamsResponse: MessageFns<ListStreamsResponse> = {
 };
 
 function createBaseConnectAgentRequest(): ConnectAgentRequest {
-  return { key: "", data: new Uint8Array(0) };
+  return { key: "", data: new Uint8Array(0), hosts: 0 };
 }
 
 export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
@@ -9965,6 +9967,9 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
     }
     if (message.data.length !== 0) {
       writer.uint32(18).bytes(message.data);
+    }
+    if (message.hosts !== 0) {
+      writer.uint32(24).uint32(message.hosts);
     }
     return writer;
   },
@@ -9998,6 +10003,14 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
             message.data = reader.bytes();
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.hosts = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -10017,6 +10030,7 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
     const message = createBaseConnectAgentRequest();
     message.key = object.key ?? "";
     message.data = object.data ?? new Uint8Array(0);
+    message.hosts = object.hosts ?? 0;
     return message;
   },
 };

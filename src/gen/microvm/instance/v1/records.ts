@@ -85,6 +85,8 @@ export interface InstanceRecord {
     | undefined;
   /** A controller, or the end of its lease, has ended the last run. */
   terminated: boolean;
+  /** The hosts that have handed the machine to this one, which may pass callers of its agent on. The last 16. */
+  cameFrom: string[];
 }
 
 export interface InstanceRecord_LeavingMsEntry {
@@ -96,7 +98,11 @@ export interface InstanceRecord_LeavingMsEntry {
 export interface MovedRecord {
   key: string;
   tenant: string;
-  moved: Moved | undefined;
+  moved:
+    | Moved
+    | undefined;
+  /** As in the record of the instance. */
+  cameFrom: string[];
 }
 
 /** A file of this host that is a disk of a machine with LM_FULL_LEASES, and who writes to it. */
@@ -203,6 +209,7 @@ function createBaseInstanceRecord(): InstanceRecord {
     runId: 0n,
     target: undefined,
     terminated: false,
+    cameFrom: [],
   };
 }
 
@@ -332,6 +339,9 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
     }
     if (message.terminated !== false) {
       writer.uint32(312).bool(message.terminated);
+    }
+    for (const v of message.cameFrom) {
+      writer.uint32(322).string(v!);
     }
     return writer;
   },
@@ -652,6 +662,14 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
             message.terminated = reader.bool();
             continue;
           }
+          case 40: {
+            if (tag !== 322) {
+              break;
+            }
+
+            message.cameFrom.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -722,6 +740,7 @@ export const InstanceRecord: MessageFns<InstanceRecord> = {
       ? MigrationTarget.fromPartial(object.target)
       : undefined;
     message.terminated = object.terminated ?? false;
+    message.cameFrom = object.cameFrom?.map((e) => e) || [];
     return message;
   },
 };
@@ -797,7 +816,7 @@ export const InstanceRecord_LeavingMsEntry: MessageFns<InstanceRecord_LeavingMsE
 };
 
 function createBaseMovedRecord(): MovedRecord {
-  return { key: "", tenant: "", moved: undefined };
+  return { key: "", tenant: "", moved: undefined, cameFrom: [] };
 }
 
 export const MovedRecord: MessageFns<MovedRecord> = {
@@ -810,6 +829,9 @@ export const MovedRecord: MessageFns<MovedRecord> = {
     }
     if (message.moved !== undefined) {
       Moved.encode(message.moved, writer.uint32(26).fork()).join();
+    }
+    for (const v of message.cameFrom) {
+      writer.uint32(34).string(v!);
     }
     return writer;
   },
@@ -851,6 +873,14 @@ export const MovedRecord: MessageFns<MovedRecord> = {
             message.moved = Moved.decode(reader, reader.uint32());
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.cameFrom.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -871,6 +901,7 @@ export const MovedRecord: MessageFns<MovedRecord> = {
     message.key = object.key ?? "";
     message.tenant = object.tenant ?? "";
     message.moved = (object.moved !== undefined && object.moved !== null) ? Moved.fromPartial(object.moved) : undefined;
+    message.cameFrom = object.cameFrom?.map((e) => e) || [];
     return message;
   },
 };
