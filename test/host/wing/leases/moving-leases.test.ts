@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { MOVE_SETTINGS } from '../../../../src/host/migration/move/move-host.ts'
 import { Fleet } from '../../../support/wing/moves/fleet.ts'
 import { MovingMachine } from '../../../support/wing/moves/random-moves.ts'
 
@@ -56,6 +57,19 @@ describe('a machine with LM_FULL_LEASES', { timeout: TIMEOUT_MS }, () => {
 
   it('runs on one host when its source dies after the handover', async () => {
     await machine.move({ kind: 'kill', who: 'source', step: 'switchover', ...AT_ONCE })
+    expect(servers()).toHaveLength(1)
+  })
+
+  it('is taken back by its source, as another run with its lease, when its target says nothing', async () => {
+    const before = fleet.chain().at(-1)
+    const figures = await machine.move({
+      ...{ kind: 'stop', who: 'target', step: 'state', delayMs: 0 },
+      lastMs: MOVE_SETTINGS.runsMs * 1.2,
+    })
+    expect(figures).toMatchObject({ moved: 0, ended: 0 })
+    const after = fleet.chain().at(-1)
+    expect(after).toMatchObject({ pod: before?.pod, generation: (before?.generation ?? 0) + 1 })
+    expect(after?.run).not.toBe(before?.run)
     expect(servers()).toHaveLength(1)
   })
 

@@ -115,6 +115,11 @@ export async function checkNumbers(machine: BulkMachine): Promise<number> {
   return last
 }
 
+/** All of the memory that the guest of a machine of 64 MiB writes to, and that it was loaded into. */
+export async function wholeMemory(machine: BulkMachine): Promise<Buffer> {
+  return await memoryOf(machine, MIB, 63 * MIB)
+}
+
 /** Physical memory of a guest that stands still. */
 async function memoryOf({ qmp, folder }: BulkMachine, at: number, bytes: number): Promise<Buffer> {
   // QEMU can write only in this folder.

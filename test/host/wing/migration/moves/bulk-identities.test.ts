@@ -42,7 +42,7 @@ describe('certificates of a move', () => {
     await expect(openSource(source, incoming, third)).rejects.toMatchObject({
       ...{ code: 'FAILED_PRECONDITION', message: expect.stringMatching(/^disk disk: QEMU: /) },
     })
-    expect(target.log()).toMatch(/TLS x509 authz check for CN=c is denied/)
+    await expect.poll(() => target.log()).toMatch(/TLS x509 authz check for CN=c is denied/)
     const memoryOnly = await openSource(source, { disks: undefined, memory: incoming.memory }, third)
     await expect(memoryOnly.sendMemory()).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     await memoryOnly.close()

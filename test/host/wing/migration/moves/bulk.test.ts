@@ -12,6 +12,7 @@ import {
   checkNumbers,
   lastNumber,
   startBulkMachine,
+  wholeMemory,
 } from '../../../../support/wing/moves/bulk-machines.ts'
 import {
   checkGoesOn,
@@ -58,6 +59,29 @@ describe('the bulk of a move', () => {
     expect(await lastNumber(target)).toBe(await lastNumber(source))
     await checkArrived(target)
     expect(told.some((each) => 'memory' in each && each.memory.totalBytes > 64 * 2 ** 20)).toBe(true)
+  })
+
+  it('carries the memory of a guest that reboots while it is sent', async () => {
+    const source = await startBulkMachine(holders)
+    const { incoming, target } = await startTarget(holders)
+    const outgoing = await openSource(source, incoming, {
+      settings: { bandwidthBytesPerSecond: 8 * 2 ** 20 },
+    })
+    await outgoing.copyDisks()
+    const rebooted = source.qmp
+      .event(({ name }) => name === 'RESUME', neverAborted)
+      .then(() => source.qmp.command({ execute: 'system_reset', arguments: {} }, neverAborted))
+    await outgoing.sendMemory()
+    await rebooted
+    for (const step of ['endDisks', 'endMemory'] as const) await outgoing[step]()
+    await incoming.arrived
+    await incoming.endDisks()
+    outgoing.finish()
+    const [there, here] = [await wholeMemory(target), await wholeMemory(source)]
+    expect(there.equals(here)).toBe(true)
+    await target.qmp.execute('cont', {}, neverAborted)
+    const before = await lastNumber(target)
+    await expect.poll(() => lastNumber(target)).not.toBe(before)
   })
 
   it('takes unix sockets without certificates on one machine, and no TCP without any', async () => {

@@ -23,10 +23,10 @@ const SOURCE: readonly (readonly [step: string, runs: Where])[] = [
 
 const TARGET: readonly (readonly [step: string, runs: Where])[] = [
   ...(['start', 'listen', 'memory', 'state', 'switchover'] as const).map((step) => [step, 'here'] as const),
-  ...(['streams', 'cont', 'commit', 'repair'] as const).map((step) => [step, 'there'] as const),
+  ...(['lease', 'streams', 'cont', 'commit', 'repair'] as const).map((step) => [step, 'there'] as const),
 ]
 
-const FEW: readonly string[] = ['start', 'memory', 'continue', 'end', 'switchover', 'cont']
+const FEW: readonly string[] = ['start', 'memory', 'continue', 'end', 'switchover', 'lease', 'cont']
 
 describe('a machine runs on exactly one host', { timeout: TIMEOUT_MS }, () => {
   it.each([

@@ -7,8 +7,11 @@ import { neverAborted } from '../../../../../src/base/abort.ts'
 import { AgentError } from '../../../../../src/base/errors.ts'
 import { HandoverDefinition, MoveRequest } from '../../../../../src/gen/microvm/instance/v1/handover.ts'
 import {
+  ChangeStateRequest_Change as Change,
+  ChangeStateRequest,
   EnsureInstanceRequest,
   InstanceServiceDefinition,
+  DeviceStatus_Plug as Plug,
   Specification,
   State,
 } from '../../../../../src/gen/microvm/instance/v1/instance.ts'
@@ -300,4 +303,33 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     await hosts.move('b', 'a')
     await expectUnmoved()
   })
+})
+
+it('the device that has to leave comes back as it was, once its guest lets it go after the move was given up', {
+  timeout: TIMEOUT_MS,
+}, async () => {
+  const hosts = new MovingHosts(['a', 'b'])
+  await hosts.make('a', 'web', {
+    board: { machine: 'pc-i440fx-7.2' },
+    devices: { vsock: { backend: 'socket', slot: 6, vsock: {} } },
+    backends: { socket: { vsockDaemon: {} } },
+  })
+  const { instances } = await hosts.open('a')
+  const now = async () => {
+    const { cid, devices, specification } = await instances.get('web', ADMIN)
+    return { cid, plug: devices.vsock?.plug, device: specification?.devices.vsock }
+  }
+  const before = await now()
+  expect(before.plug).toBe(Plug.PRESENT)
+  await expect(hosts.move('a', 'b', { withoutAgent: true })).rejects.toMatchObject({
+    code: 'DEADLINE_EXCEEDED',
+    message: 'unplug: device vsock: the guest did not let it go within 10000 ms',
+  })
+  expect((await now()).plug).toBe(Plug.LEAVING)
+  await hosts.host('a').machines.counted('web', 10)
+  // QEMU takes it away.
+  const reset = ChangeStateRequest.fromPartial({ key: 'web', change: Change.RESET })
+  await instances.changeState(reset, ADMIN)
+  await expect.poll(now).toEqual(before)
+  await hosts.end()
 })
