@@ -39,6 +39,21 @@ function card(index: number) {
   }
 }
 
+const eventsOf = ({ introspection }: Pick<MovableGuest, 'introspection'>, afterSequence = 0n) =>
+  introspection.getEvents({ afterSequence, timeoutMs: 0, limit: 0 })
+
+/** Another pod than the original's, and another one again. */
+async function renameTwice({ agent, introspection, lifecycle }: MovableGuest): Promise<void> {
+  let oldId = 'probe'
+  for (const newId of ['first', 'second']) {
+    const names = { sandboxId: `pod-${newId}`, hostname: `host-${newId}` }
+    await lifecycle.rename({ ...names, containers: [{ oldId, newId }] })
+    expect((await introspection.getSandbox({})).id).toBe(names.sandboxId)
+    expect(await ask(new RemoteProcess(agent, newId), 'hostname')).toEqual([names.hostname])
+    oldId = newId
+  }
+}
+
 describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
   let saved: SavedGuest
   let first: MovableGuest
@@ -92,8 +107,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
     expect(Number(behind)).toSatisfy(isPause)
     // It answers on a new connection before its repair begins.
     const other = await first.connect()
-    const eventsAfter = (afterSequence: bigint) =>
-      other.introspection.getEvents({ afterSequence, timeoutMs: 0, limit: 0 })
+    const eventsAfter = (afterSequence: bigint) => eventsOf(other, afterSequence)
     const before = await eventsAfter(0n)
     expect(before.events.filter(({ repairStep }) => repairStep !== undefined)).toEqual([])
     await first.lifecycle.resumed({ generation: 'stopped' })
@@ -114,6 +128,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
   })
 
   it('and is cloned shares nothing with its clones', async () => {
+    const { lastSequence } = await eventsOf(first)
     await first.save()
     const shown: Record<string, string>[] = []
     for (let index = 1; index <= CLONES; index++) {
@@ -141,6 +156,9 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
       const addresses = eth1?.addresses.map(({ address }) => address).filter((text) => text.includes('.'))
       const [mac, address] = [eth1?.hardwareAddress ?? '', addresses?.join(' ') ?? '']
       shown.push({ ...seen, mac, address, trace })
+      const { events } = await eventsOf(clone, lastSequence)
+      expect(events[0]?.sequence, 'the first event after those of the original').toBe(lastSequence + 1n)
+      if (index === 1) await renameTwice(clone)
       await clone.stop()
     }
     for (const what of [...Object.keys(SEEN), 'mac', 'address', 'trace']) {
