@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import {
   AttachRequest,
   AttachResponse,
@@ -21,6 +22,7 @@ import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
 import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
 import { podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { daemonClient } from '../../support/host-wing/running-daemon.ts'
 import { endChild } from '../../support/processes.ts'
@@ -146,6 +148,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     // Is read there.
     await reader.write('written here\n')
     const { fullName, methods } = InstanceServiceDefinition
+    const { lastSequence } = await clientFor(IntrospectionDefinition, connection).getEvents({})
     const attached = client.open(`${fullName}/${methods.attach.name}`)
     attached.call.end(AttachRequest.encode(AttachRequest.fromPartial({ key: 'web', port })).finish())
     const { moved, operation } = JSON.parse(await hosts.run('a', 'migrate', 'web', '--to', 'b', '--json'))
@@ -171,8 +174,14 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     expect((await readRing(folderAt('b'), port)).end).toBeGreaterThan(BigInt(position))
     await asking.answersMore()
     await asking.end()
-    const there = await agentAt('b')
+    // Host a passes its callers on.
+    const there = await agentAt('a')
     const again = agentOf(there)
+    const news = await clientFor(IntrospectionDefinition, there).getEvents({ afterSequence: lastSequence })
+    expect(news.events.length).toBeGreaterThan(0)
+    expect(news.events.map(({ sequence }) => sequence)).toEqual(
+      news.events.map((_, index) => lastSequence + BigInt(index) + 1n),
+    )
     const readerThere = new RemoteProcess(again, 'reads')
     const shellThere = new RemoteProcess(again, 'reads', 'shell')
     await shellThere.write('there\n')
