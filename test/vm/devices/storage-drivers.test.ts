@@ -4,8 +4,10 @@ import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Storage } from '../../../src/gen/agent.ts'
+import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import type { DeepPartial } from '../../../src/gen/oci.ts'
 import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
 import { busyboxRoot } from '../../support/containers/busybox-root.ts'
 import { bind, type ContainerOptions } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, type RemoteProcess } from '../../support/containers/pod.ts'
@@ -225,11 +227,34 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     await expect(output('nine', 'true', [storage])).rejects.toMatchObject({ code: 'UNIMPLEMENTED' })
   })
 
+  it('is not frozen while its virtio-fs does not answer, names the process that waits, and goes on', async () => {
+    const lifecycle = clientFor(LifecycleDefinition, guest.guest.connection)
+    const waits = 'echo begun; while true; do cat /bin/busybox > /dev/null; done'
+    const waiting = await start('waiting', waits, [], {})
+    await waiting.readUntil('begun\n')
+    signalVirtiofsd('SIGSTOP')
+    try {
+      await expect(lifecycle.quiesce({})).rejects.toThrow(
+        /^container waiting: not frozen within 5 s: no disk or server answers process \d+/,
+      )
+      expect((await guest.introspection.getSandbox({})).frozen).toBeUndefined()
+      const { containers } = await guest.introspection.listContainers({ containerId: 'waiting' })
+      expect(containers).toMatchObject([{ frozen: false }])
+    } finally {
+      signalVirtiofsd('SIGCONT')
+    }
+    const isFrozen = async () => {
+      const answer = await lifecycle.quiesce({}).catch(() => undefined)
+      return answer?.containers.toSorted()
+    }
+    await expect.poll(isFrozen, { timeout: 60_000 }).toEqual(['waiting'])
+    await expect(lifecycle.thaw({})).resolves.toEqual({ wasFrozen: true })
+    await pod.remove('waiting')
+  })
+
   /** Comes last, because the guest powers off. */
   it('names the mount after 30 s in a DestroySandbox whose virtio-fs is dead, and powers the guest off when it is repeated', async () => {
-    for (const pid of programsOf(process.pid)) {
-      if (readFileSync(`/proc/${pid}/comm`, 'latin1') === 'virtiofsd\n') process.kill(pid, 'SIGKILL')
-    }
+    signalVirtiofsd('SIGKILL')
     await expect(guest.agent.destroySandbox({})).rejects.toThrow(`unmount ${SHARED}: ETIMEDOUT`)
     await guest.agent.destroySandbox({})
     expect(await guest.guest.vm.exited).toEqual({ code: 0, signal: undefined })
@@ -258,6 +283,12 @@ describe.skipIf(cannotBoot() !== undefined)('storage drivers in a guest', () => 
     return pod.run(id, ['sh', '-c', script], { ...more, storages, mounts: [...everywhere, ...mounts] })
   }
 })
+
+function signalVirtiofsd(signal: NodeJS.Signals): void {
+  for (const pid of programsOf(process.pid)) {
+    if (readFileSync(`/proc/${pid}/comm`, 'latin1') === 'virtiofsd\n') process.kill(pid, signal)
+  }
+}
 
 async function plugScsiDisk({ guest: { vm } }: TestGuest, image: string): Promise<void> {
   const { qmp, gone } = vm
