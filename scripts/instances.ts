@@ -26,6 +26,7 @@ try {
       'test/host/wing/migration',
       'test/host/wing/documents/full-disk.test.ts',
     ],
+    once: true,
     write: (text) => process.stdout.write(text),
     env: { ...process.env, [INSTANCES.lives]: String(lives), [INSTANCES.seed]: String(seed) },
   })

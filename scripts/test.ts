@@ -129,6 +129,7 @@ async function runGroup(
         write,
         env: { ...process.env, ...environment },
         late,
+        once: times > 1,
         ...(coverage && { coverage }),
       }),
     ),

@@ -27,6 +27,7 @@ export async function runLong(
       root: projectRoot,
       project,
       patterns,
+      once: true,
       write: (text) => process.stdout.write(text),
       env: { ...process.env, ...environment(figures) },
     })

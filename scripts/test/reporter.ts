@@ -1,6 +1,7 @@
 import { relative } from 'node:path'
 import type { Reporter, SerializedError, TestCase, TestModule, TestSuite } from 'vitest/node'
 import { type Counts, NOTHING, type SkippedTest, sum } from './counts.ts'
+import { bootsGuests } from './test-files.ts'
 
 export const OUT_OF_TIME = 'out of time'
 
@@ -49,7 +50,7 @@ export function countingReporter(root: string, write: (line: string) => void): C
       runningModules.delete(module)
       const { suites, others: kept } = firstRuns.get(module.relativeModuleId) ?? WHOLE
       const isAgain = (test: TestCase) => suites?.includes(outermostSuite(test)?.name ?? '') ?? true
-      const counts = withSeconds(module, sum([countTests(module, isAgain), kept]))
+      const counts = withSeconds(module, sum([countTests(module, isAgain), kept, missing(module, suites)]))
       firstRuns.set(module.relativeModuleId, firstRunOf(module))
       write(moduleLine(module, counts))
       for (const failure of failuresOf(module)) write(failure)
@@ -57,10 +58,11 @@ export function countingReporter(root: string, write: (line: string) => void): C
     },
     onTestRunEnd(_modules, unhandledErrors, reason) {
       for (const error of unhandledErrors) {
-        const path = fileOf(error)
-        const place = path === undefined ? '' : ` of ${relative(root, path)}`
-        write(describeFailure(`outside of any test${place}`, [error]))
-        addFailures(1, path && relative(root, path))
+        const file = fileOf(error)
+        const path = file === undefined ? undefined : relative(root, file)
+        write(describeFailure(`outside of any test${path === undefined ? '' : ` of ${path}`}`, [error]))
+        // Elsewhere it may be of an earlier file in the same process.
+        addFailures(1, path !== undefined && bootsGuests(path) ? path : undefined)
       }
       if (reason === 'interrupted') {
         write('FAIL the run was interrupted')
@@ -103,6 +105,12 @@ function firstRunOf(module: TestModule): FirstRun {
   if (names.length < suites.length) return WHOLE
   const others = countTests(module, (test) => !names.includes(outermostSuite(test)?.name ?? ''))
   return { suites: [...new Set(names)], others: { ...others, failed: 0 } }
+}
+
+/** Of the suites that were to run again, those that the file does not have any more: their failures stand. */
+function missing(module: TestModule, suites: readonly string[] = []): Counts {
+  const present = new Set([...module.children.allTests()].map((test) => outermostSuite(test)?.name))
+  return { ...NOTHING, failed: suites.filter((name) => !present.has(name)).length }
 }
 
 function outermostSuite(entity: TestCase | TestSuite | TestModule): TestSuite | undefined {

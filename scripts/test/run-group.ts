@@ -8,13 +8,13 @@ import { mayRunOnceMore } from './test-files.ts'
 const LAST_NEWS_MS = 500
 
 /**
- * `run-group.ts [--coverage FOLDER] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its
+ * `run-group.ts [--coverage FOLDER] [--once] PROJECT [PATTERN]…`: runs one vitest project of the current folder and sends its
  * `Counts` to the parent process. Its own process keeps a crash or leftover work from ending the whole run. Suites that fail
  * run once more (docs/testing.md).
  */
 const { positionals, values } = parseArgs({
   allowPositionals: true,
-  options: { coverage: { type: 'string' } },
+  options: { coverage: { type: 'string' }, once: { type: 'boolean', default: false } },
 })
 const [project = '', ...patterns] = positionals
 const root = process.cwd()
@@ -41,7 +41,7 @@ const vitest = await createVitest('test', {
   },
 })
 await vitest.start(patterns)
-const failed = failedFiles().filter(({ path }) => mayRunOnceMore(path))
+const failed = values.once ? [] : failedFiles().filter(({ path }) => mayRunOnceMore(path))
 const onceMore = failed.map(({ path }) => path)
 if (failed.length > 0) {
   console.log(`once more: ${onceMore.join(', ')}`)

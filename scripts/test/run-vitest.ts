@@ -19,13 +19,16 @@ export function runVitest(run: {
   readonly patterns: readonly string[]
   /** The folder for the coverage summary of `src`; written only when all tests pass. */
   readonly coverage?: string
+  /** Failures are what the run looks for: nothing runs once more. */
+  readonly once?: boolean
   readonly write: (text: string) => void
   readonly env?: NodeJS.ProcessEnv
   readonly late?: AbortSignal
 }): Promise<Counts> {
   const program = join(import.meta.dirname, 'run-group.ts')
   const coverage = run.coverage === undefined ? [] : ['--coverage', run.coverage]
-  const child = fork(program, [...coverage, run.project, ...run.patterns], {
+  const once = run.once === true ? ['--once'] : []
+  const child = fork(program, [...coverage, ...once, run.project, ...run.patterns], {
     cwd: run.root,
     env: { ...(run.env ?? process.env), NO_COLOR: '1' },
     silent: true,

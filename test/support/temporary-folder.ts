@@ -21,11 +21,10 @@ export function temporaryFolder(): string {
 }
 
 async function endProcessesIn(folder: string): Promise<void> {
-  const left = processesIn(folder)
-  if (left.length === 0) return
-  signalThose(
-    left.map(({ pid }) => pid),
-    'SIGKILL',
-  )
-  await vi.waitUntil(() => processesIn(folder).length === 0, { interval: 5, timeout: 20_000 })
+  const ended = () => {
+    const left = processesIn(folder).map(({ pid }) => pid)
+    signalThose(left, 'SIGKILL')
+    return left.length === 0
+  }
+  await vi.waitUntil(ended, { interval: 5, timeout: 20_000 })
 }

@@ -113,6 +113,14 @@ describe('runVitest', () => {
     expect(readFileSync(join(root, 'runs'), 'utf8')).toBe('abcbc')
   })
 
+  it('counts the failures of a suite that has another name in the second run', async () => {
+    seed('test/host/lucky', [
+      `describe(\`seed \${Math.random()}\`, () => it('fails', () => expect(1).toBe(2)))`,
+      `describe('other', () => it('passes', () => {}))`,
+    ])
+    expect(await run()).toMatchObject({ passed: 1, failed: 1 })
+  })
+
   it('ends tests that take too long, and names them', async () => {
     seed('slow', [
       `import { spawn } from 'node:child_process'`,
