@@ -5,7 +5,7 @@ import type { CallOptions } from '../rpc/ttrpc/client.ts'
 import type { Session } from './open-session.ts'
 
 export interface LastingParts {
-  /** Dials again, once. Rejects with UNAVAILABLE or an errno. */
+  /** Dials again, once. Rejects with UNAVAILABLE, an errno, or what a daemon between says. */
   readonly dial: (signal: AbortSignal) => Promise<Session>
   /** How long to dial again for after a loss, and after each word that the machine is moving; 0: a loss ends the session. */
   readonly returnMs: number

@@ -3560,6 +3560,11 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "number": 3,
    "name": "hosts",
    "property": "hosts"
+  },
+  {
+   "number": 4,
+   "name": "tenant",
+   "property": "tenant"
   }
  ],
  "microvm.instance.v1.ListCallsRequest": [],

@@ -7,6 +7,9 @@ import {
 import type { StreamCall } from '../connection/grpc-connection.ts'
 import { type DaemonClient, openDaemon } from './daemon-client.ts'
 
+/** How many hosts have passed a caller on, and who owns the machine that it wants. */
+export type PassedCaller = Pick<ConnectAgentRequest, 'hosts' | 'tenant'>
+
 /**
  * Connects to the agent of an instance by the daemon at `socket`. A daemon or an instance that is not there shows at the
  * first read.
@@ -15,15 +18,15 @@ export async function connectMachine(socket: string, key: string, signal: AbortS
   return await agentStream(await openDaemon(socket, signal), key)
 }
 
-/** The same by a connection, which it then owns. `hosts` have passed the caller on. */
+/** The same by a connection, which it then owns. */
 export async function agentStream(
   daemon: Pick<DaemonClient, 'stream' | 'close'>,
   key: string,
-  hosts = 0,
+  passed: PassedCaller = { hosts: 0, tenant: '' },
 ): Promise<Duplex> {
   const { fullName, methods } = InstanceServiceDefinition
   const call = daemon.stream(fullName, methods.connectAgent.name)
-  const first = ConnectAgentRequest.encode({ key, data: new Uint8Array(), hosts }).finish()
+  const first = ConnectAgentRequest.encode({ key, data: new Uint8Array(), ...passed }).finish()
   await call.send(first).catch((error) => {
     daemon.close()
     throw error
@@ -52,7 +55,7 @@ export async function agentStream(
 
 async function sendAll(call: StreamCall, chunk: Buffer): Promise<void> {
   for (const data of pieces(chunk))
-    await call.send(ConnectAgentRequest.encode({ key: '', data, hosts: 0 }).finish())
+    await call.send(ConnectAgentRequest.encode({ key: '', data, hosts: 0, tenant: '' }).finish())
 }
 
 /** The daemon takes no larger message in a stream of bytes. */

@@ -59,7 +59,7 @@ export function notFound(key: string): AgentError {
 
 export type OwnerCheck = (owner: string, specification: Specification) => Promise<void>
 
-/** By whom a caller of an agent was passed on that the machine has left, and how many have done so. */
+/** The host that has passed a caller of an agent on, because the machine has left it, and how many hosts have done so. */
 export interface PassedOn {
   readonly host: string
   readonly hosts: number

@@ -47,7 +47,7 @@ export async function cloneRecord(
     record: {
       ...saved,
       ...{ bootId: randomUUID(), cid: 0, clone: true, madeByClone: true },
-      ...{ reboots: 0, rebootsMs: [], resets: [], snapshots: [] },
+      ...{ cameFrom: [], reboots: 0, rebootsMs: [], resets: [], snapshots: [] },
       lastLayer: saved.lastLayer + added.length,
       layers: [...kept, ...added],
       specification: {

@@ -5,7 +5,6 @@ import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { vsockTaken } from '../instance/ask-agent.ts'
-
 import { plug } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
@@ -17,6 +16,7 @@ import { makeSteps, RUNS } from '../instance/machine/steps.ts'
 import type { SavedContent } from '../instance/moves.ts'
 import { readClaim, resumedAlready } from '../instance/record/saved-claim.ts'
 import { withOperation } from '../instance/record/timeline.ts'
+import type { Change } from '../instance/registry/registry.ts'
 import { pathOf } from '../spec/component-path.ts'
 import type { AtStep } from './faults.ts'
 import { repair } from './guest.ts'
@@ -251,7 +251,7 @@ export async function resume(
     seed: randomBytes(64),
     ...(init.identity && { identity: init.identity }),
   })
-  await commitResume(instance, manifest.hasAgent ? request : undefined, content.macs)
+  await commitResume(instance, manifest.hasAgent ? request : undefined, { macs: content.macs })
   if (content.macs === undefined) await removed()
   await atStep('import', 'repair')
   caller.inStep('waiting until the guest is ready')
@@ -287,9 +287,18 @@ const AFTER_REVERT = 'revert'
 export async function commitResume(
   instance: MachineInstance,
   request: ResumedRequest | undefined,
-  macs: ReadonlyMap<string, string> = new Map(),
-  current = instance.record.current,
-  more: Partial<InstanceRecord> = {},
+  {
+    macs = new Map(),
+    current = instance.record.current,
+    set = {},
+    rows = [],
+  }: {
+    readonly macs?: ReadonlyMap<string, string> | undefined
+    readonly current?: State
+    readonly set?: Partial<InstanceRecord>
+    /** Of the table of settings. */
+    readonly rows?: readonly Change[]
+  } = {},
 ): Promise<void> {
   const { recorded } = instance
   const drop = recorded.steps.filter(({ step }) => STARTS.includes(step))
@@ -300,11 +309,12 @@ export async function commitResume(
   const operation = instance.recorded.timeline?.operation()
   await recorded.commit({
     set: {
-      ...{ ...more, current, desired: current },
+      ...{ ...set, current, desired: current },
       operations: operation === undefined ? operations : withOperation(operations, operation),
     },
     add,
     drop,
+    rows,
     kind: 'state',
     text: 'the saved machine goes on',
   })
@@ -363,7 +373,7 @@ export async function settleResume(instance: MachineInstance, { words }: StepRec
     generation: `${manifest?.id ?? ''}/${randomBytes(8).toString('hex')}`,
     seed: randomBytes(64),
   })
-  await commitResume(instance, manifest?.hasAgent ? request : undefined, undefined, State.RUNNING)
+  await commitResume(instance, manifest?.hasAgent ? request : undefined, { current: State.RUNNING })
   if (manifest !== undefined)
     await removeContent(folder, manifest).catch((error) =>
       context.log.warn('files of a saved machine not removed', { error: messageOf(error) }),

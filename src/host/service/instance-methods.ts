@@ -312,8 +312,11 @@ async function* connectAgent(
       yield next.value.data
     }
   }
-  const passed = call.peer && { host: call.peer.id, hosts: first.value.hosts }
-  for await (const data of instances.connectAgent(key, input(), call, passed))
+  const { hosts, tenant } = first.value
+  const passed = call.peer && { host: call.peer.id, hosts }
+  // A host calls as the administrator, and passes on callers of one owner's machine.
+  const caller = passed === undefined ? call : { ...call, tenant }
+  for await (const data of instances.connectAgent(key, input(), caller, passed))
     for (const piece of pieces(data)) yield { data: piece }
 }
 

@@ -24,6 +24,9 @@ export interface Credentials {
   readonly id: string
 }
 
+/** A peer that vanishes is noticed so long after it has last spoken, and 10 s more for the kernel's probes. */
+export const KEEP_ALIVE_MS = 5000
+
 /** Of both sides. */
 export const TLS = { minVersion: 'TLSv1.3', ALPNProtocols: ['h2'] } as const
 

@@ -3,13 +3,10 @@ import { connect, type TLSSocket } from 'node:tls'
 import { abortable } from '../../base/abort.ts'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { type GrpcConnection, grpcConnection } from '../../client/connection/grpc-connection.ts'
-import { CONTROLLER, type Credentials, TLS } from './credentials.ts'
+import { CONTROLLER, type Credentials, KEEP_ALIVE_MS, TLS } from './credentials.ts'
 import { type Endpoint, endpointText } from './endpoint.ts'
 
 const CONNECT_MS = 10_000
-
-/** A peer that vanishes is noticed so long after it has last spoken, and 10 s more for the kernel's probes. */
-const KEEP_ALIVE_MS = 5000
 
 /**
  * Connects to a host or a controller, whose certificate must have this name. Rejects with UNAVAILABLE where nothing answers, and with

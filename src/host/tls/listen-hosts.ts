@@ -1,7 +1,7 @@
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
-import { type Credentials, type Peer, peerOf, TLS } from './credentials.ts'
+import { type Credentials, KEEP_ALIVE_MS, type Peer, peerOf, TLS } from './credentials.ts'
 import { type Endpoint, endpointText } from './endpoint.ts'
 
 /** How long a caller may take to show its certificate. */
@@ -29,6 +29,8 @@ export async function listenForHosts(
     log.warn('caller refused', { address: socket.remoteAddress, reason })
   server.on('secureConnection', (socket) => {
     socket.on('error', () => {})
+    // A host that has lost its power ends nothing by itself.
+    socket.setKeepAlive(true, KEEP_ALIVE_MS)
     try {
       serve(socket, peerOf(socket.getPeerCertificate(), socket.remoteAddress))
     } catch (error) {

@@ -37,7 +37,6 @@ describe('chooseHost', () => {
     ['has QEMU 7.1.9, want 7.2 or later', { qemuVersion: '7.1.9' }],
     ['does not run CPU model x86-64-v2', { cpuModels: ['x86-64-v1'] }],
     ['has 511 MiB of memory free, want 512', { memoryMib: 511n }],
-    ['has no network br0', { networks: ['br1'] }],
     ['takes default/db only', { onlyVm: 'default/db' }],
   ])('takes no host that %s', (reason, changes) => {
     expect(chosen(vm(), [host('a'), host('b', changes)])).toBe(`no host that fits: b: ${reason}`)
@@ -69,7 +68,7 @@ describe('chooseHost', () => {
     )
   })
 
-  it('wants the storage of disks that stay where they are, unless the host is named or says nothing', () => {
+  it('wants the bridges of cards, and the storage of disks that stay, unless the host is named or says nothing', () => {
     const machine = vm({ settings: { needs: { sharedPaths: ['/srv/web/disk'] } } })
     expect(chosen(machine, [host('a'), host('b'), host('c', { sharedFolders: [] })])).toEqual(['b', 'c'])
     const other = host('b', { sharedFolders: ['/srv/we'] })
@@ -78,6 +77,9 @@ describe('chooseHost', () => {
     )
     expect(chosen(machine, [host('a'), other], 'b')).toEqual(['b'])
     expect(chosen(vm(), [host('a'), host('b', { networks: [] })])).toEqual(['b'])
+    const elsewhere = host('b', { networks: ['br1'] })
+    expect(chosen(vm(), [host('a'), elsewhere])).toBe('no host that fits: b: has no network br0')
+    expect(chosen(vm(), [host('a'), elsewhere], 'b')).toEqual(['b'])
   })
 
   it('leaves network and storage to a host that awaits the VM with backends of its own', () => {

@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { MovedRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
-import { movedAway, movedRows } from '../../../src/host/instance/moving/moved-away.ts'
+import {
+  forgetMoved,
+  hostsBefore,
+  movedAway,
+  movedRows,
+} from '../../../src/host/instance/moving/moved-away.ts'
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 
 const DAY_MS = 86_400_000n
@@ -21,5 +26,18 @@ describe('movedRows', () => {
     await add('vm0', 33n * DAY_MS)
     expect([await isKept('vm0'), await isKept('vm1')]).toEqual([true, true])
     expect((await registry.load('settings')).size).toBe(1000)
+  })
+})
+
+describe('hostsBefore', () => {
+  it('has the hosts of an earlier stay, but none of the machine of another tenant', async () => {
+    const registry = memoryRegistry()
+    const record = MovedRecord.fromPartial({ key: 'web', tenant: 't', moved: {}, cameFrom: ['a', 'b'] })
+    await registry.commit(await movedRows(registry, record))
+    expect(await hostsBefore(registry, 'web', { from: 'a', tenant: 't' })).toEqual(['b', 'a'])
+    expect(await hostsBefore(registry, 'web', { from: 'x', tenant: 'u' })).toEqual(['x'])
+    expect(await hostsBefore(registry, 'web', { from: 'x', tenant: '' })).toEqual(['x'])
+    await registry.commit([forgetMoved('web')])
+    expect(await movedAway(registry, 'web', { tenant: undefined })).toBeUndefined()
   })
 })

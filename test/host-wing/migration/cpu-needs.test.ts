@@ -17,6 +17,8 @@ function recordOf(cpu: object) {
 it('a machine of a document needs the CPU model that it names, and others need that of their host', () => {
   expect(namedCpu(recordOf({ model: 'Westmere' }))).toBe('Westmere')
   expect(namedCpu({ document: undefined })).toBeUndefined()
+  // Its host may lack what it has turned off.
+  expect(namedCpu(recordOf({ model: 'Westmere', features: { aes: false } }))).toBe('')
 })
 
 it('a plan with a named CPU model is for any processor, and another plan for an equal one', () => {

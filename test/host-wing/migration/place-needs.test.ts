@@ -12,14 +12,14 @@ describe('placeNeeds', () => {
         lan2: { tap: { bridge: 'br0' } },
         routed: { tap: { interfaceName: 'tap0' } },
         root: { file: { path: '/images/root', access: 1 } },
-        data: { file: { path: '/srv/data', access: 2 } },
+        data: { file: { path: '/srv/./db//data', access: 2 } },
         agent: { vsockDaemon: {} },
       },
     })
     expect(placeNeeds(specification, { qemu: QEMU })).toEqual({
       networks: ['br0'],
       qemuVersion: '7.2.22',
-      sharedPaths: ['/srv/data'],
+      sharedPaths: ['/srv/db/data'],
     })
   })
 

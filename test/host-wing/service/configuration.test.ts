@@ -48,7 +48,7 @@ describe('the configuration of the daemon', () => {
     const files = 'ca = "/etc/ca.pem"\ncert = "/etc/a.pem"\nkey = "/etc/a-key.pem"\n'
     const text = (id: string, more = '') => `[host]\nid = "${id}"\nlisten = "192.0.2.1:7443"\n${files}${more}`
     const more =
-      'controllers = ["[2001:db8::9]:7440"]\nnetworks = ["br0"]\nshared_folders = ["/srv/shared"]\nvolumes = { "/srv/disks" = ["b"] }'
+      'controllers = ["[2001:db8::9]:7440"]\nnetworks = ["br0"]\nshared_folders = ["/srv/shared/"]\nvolumes = { "/srv/disks" = ["b"] }'
     expect((await read(text('a', more))).host).toEqual({
       id: 'a',
       listen: { host: '192.0.2.1', port: 7443 },

@@ -27,7 +27,7 @@ export function chooseHost(vm: Vm, hosts: readonly Host[], toHost: string): Choi
   }
   const others = hosts
     .filter(({ id }) => id !== here)
-    .map((host) => ({ host, reason: misfit(vm, host, source) ?? lacksStorage(vm, host) }))
+    .map((host) => ({ host, reason: misfit(vm, host, source) ?? lacksPlace(vm, host) }))
   const fitting = others.flatMap(({ host, reason }) => (reason === undefined ? [host] : []))
   if (fitting.length > 0)
     return {
@@ -53,7 +53,7 @@ function misfit(vm: Vm, host: Host, source: Host | undefined): string | undefine
   const needs = vm.settings?.needs
   if (host.draining) return 'takes no more machines'
   if (host.onlyVm !== '' && host.onlyVm !== `${vm.namespace}/${vm.name}`) return `takes ${host.onlyVm} only`
-  const { cpuModel = '', memoryMib = 0n, networks = [], qemuVersion = '' } = needs ?? {}
+  const { cpuModel = '', memoryMib = 0n, qemuVersion = '' } = needs ?? {}
   if (isOlder(host.qemuVersion, qemuVersion))
     return `has QEMU ${host.qemuVersion}, want ${qemuVersion} or later`
   if (cpuModel === HOST_CPU && host.cpu !== source?.cpu)
@@ -61,20 +61,20 @@ function misfit(vm: Vm, host: Host, source: Host | undefined): string | undefine
   if (cpuModel !== '' && cpuModel !== HOST_CPU && !host.cpuModels.includes(cpuModel))
     return `does not run CPU model ${cpuModel}`
   if (host.memoryMib < memoryMib) return `has ${host.memoryMib} MiB of memory free, want ${memoryMib}`
-  const network = networks.find((each) => !host.networks.includes(each))
-  if (network !== undefined && host.networks.length > 0 && host.onlyVm === '')
-    return `has no network ${network}`
   const volume = vm.volumes.find(
     ({ host: owner, path }) => owner === '' && !isInSome(path, host.sharedFolders),
   )
   return volume && `does not reach volume ${volume.key} at ${volume.path}`
 }
 
-/** Only where the host is not named: one that awaits the VM may have other files for its disks. */
-function lacksStorage({ settings }: Vm, { onlyVm, sharedFolders }: Host): string | undefined {
-  if (onlyVm !== '' || sharedFolders.length === 0) return undefined
-  const path = settings?.needs?.sharedPaths.find((each) => !isInSome(each, sharedFolders))
-  return path && `does not reach disk ${path}`
+/** Only where the host is not named: another one may be given other bridges for its cards, and other files for its disks. */
+function lacksPlace({ settings }: Vm, { networks, onlyVm, sharedFolders }: Host): string | undefined {
+  if (onlyVm !== '') return undefined
+  const { needs } = settings ?? {}
+  const network = networks.length > 0 && needs?.networks.find((each) => !networks.includes(each))
+  if (network) return `has no network ${network}`
+  const path = sharedFolders.length > 0 && needs?.sharedPaths.find((each) => !isInSome(each, sharedFolders))
+  return path ? `does not reach disk ${path}` : undefined
 }
 
 function isInSome(path: string, folders: readonly string[]): boolean {

@@ -9,12 +9,15 @@ export class MovedAway extends AgentError {
   readonly moved: Moved
   /** As in its record. */
   readonly cameFrom: readonly string[]
+  /** Its owner. */
+  readonly tenant: string
 
-  constructor(key: string, moved: Moved, cameFrom: readonly string[]) {
+  constructor(key: string, { cameFrom, moved, tenant }: MovedRecord & { readonly moved: Moved }) {
     const place = moved.host === '' ? 'another host' : `host ${moved.host} at ${moved.endpoint}`
     super('NOT_FOUND', `instance ${key}: not found: its machine runs on ${place}`)
     this.moved = moved
     this.cameFrom = cameFrom
+    this.tenant = tenant
   }
 }
 
@@ -46,6 +49,11 @@ function rowOf(key: string): string {
   return `${MOVED}${key}`
 }
 
+/** For a machine that has come back. */
+export function forgetMoved(key: string): Change {
+  return { table: 'settings', key: rowOf(key), payload: undefined }
+}
+
 /** Undefined where no instance of the caller has moved away. */
 export async function movedAway(
   registry: Pick<Registry, 'load'>,
@@ -54,18 +62,21 @@ export async function movedAway(
 ): Promise<MovedAway | undefined> {
   const row = (await registry.load('settings')).get(rowOf(key))
   if (row === undefined) return undefined
-  const { cameFrom, moved, tenant: owner } = MovedRecord.decode(row)
-  if (moved === undefined || (tenant !== undefined && tenant !== owner)) return undefined
-  return new MovedAway(key, moved, cameFrom)
+  const { moved, ...rest } = MovedRecord.decode(row)
+  if (moved === undefined || (tenant !== undefined && tenant !== rest.tenant)) return undefined
+  return new MovedAway(key, { ...rest, moved })
 }
 
-/** The hosts that have handed a machine to this one, now that `from` does: those of an earlier stay still send its callers here. */
+/**
+ * The hosts that have handed a machine of the tenant to this one, now that `from` does: those of an earlier stay still send its callers
+ * here.
+ */
 export async function hostsBefore(
   registry: Pick<Registry, 'load'>,
   key: string,
-  from: string,
+  { from, tenant }: { readonly from: string; readonly tenant: string },
 ): Promise<string[]> {
-  const { cameFrom = [] } = (await movedAway(registry, key, { tenant: undefined })) ?? {}
+  const { cameFrom = [] } = (await movedAway(registry, key, { tenant })) ?? {}
   return [...cameFrom.filter((host) => host !== from), from].slice(-MOST_HOSTS)
 }
 

@@ -51,10 +51,10 @@ function checkPassed(key: string, passed: PassedOn | undefined, cameFrom: readon
 
 /** Whether the agent cannot be reached because of a move, which ends: also while the guest that has come is told of it. */
 function isMoving({ recorded }: MachineInstance): boolean {
-  const { record, steps, timeline } = recorded
-  const isToldOfIt = record.cameFrom.length > 0 && steps.some(({ step }) => step === 'repair')
+  const { steps, timeline } = recorded
+  const isToldOfIt = timeline?.kind === 'arrival' && steps.some(({ step }) => step === 'repair')
   const isLeaving = timeline?.kind === 'move' && timeline.since.detachedMs > 0
-  return isLeaving || isOnItsWay({ recorded }) || (isToldOfIt && timeline !== undefined)
+  return isLeaving || isOnItsWay({ recorded }) || isToldOfIt
 }
 
 async function passOn(away: MovedAway, { dial, key, passed, signal }: Reaching) {
@@ -70,5 +70,5 @@ async function passOn(away: MovedAway, { dial, key, passed, signal }: Reaching) 
     const code = error instanceof AgentError ? error.code : 'UNAVAILABLE'
     throw new AgentError(code, `${away.message}: ${messageOf(error)}`, { cause: error })
   })
-  return await agentStream(connection, key, hosts + 1)
+  return await agentStream(connection, key, { hosts: hosts + 1, tenant: away.tenant })
 }

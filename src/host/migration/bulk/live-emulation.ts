@@ -8,9 +8,9 @@ import type { BulkQemu } from './bulk.ts'
 export type StopForMemory = 'none' | 'for the first look' | 'for all'
 
 /**
- * What is known of emulation, by the beginnings of versions. In 7.2 no look but one that is taken while the guest runs misses anything:
- * with a downtime limit of 0 there are two, one as the migration begins and one after QEMU has stopped the guest. Other versions have not
- * been tried. From 9.0 on no look misses a write (physmem, "Fix migration dirty bitmap coherency").
+ * What is known of emulation, by the beginnings of versions. In 7.2 only a look that is taken while the guest runs misses a write. With
+ * a downtime limit of 0 there are two looks: one as the migration begins, and one after QEMU has stopped the guest. Other versions have
+ * not been tried. From 9.0 on no look misses a write (physmem, "Fix migration dirty bitmap coherency").
  */
 const EMULATION: Readonly<Record<string, StopForMemory>> = { '7.2': 'for the first look' }
 const SOUND_MAJOR = 9

@@ -49,11 +49,15 @@ export async function vmOf(instance: MachineInstance, { host, us, facts }: Told)
   return EnsureVmRequest.fromPartial({ us, settings, volumes })
 }
 
-/** The CPU model of the machine that runs, which is the same on each host that has it whole; undefined for the host's own. */
+/**
+ * The CPU model of the machine that runs, which is the same on each host that has it whole; undefined for the host's own. It is empty
+ * where the machine lacks some of it: then a host may lack that too, and QEMU decides.
+ */
 export function namedCpu({ document }: Pick<InstanceRecord, 'document'>): string | undefined {
   if (document === undefined || document.current === '') return undefined
-  const { match, model } = runningOf({ document }).machine.cpu
-  return match === 'exact' ? model : undefined
+  const { features, match, model } = runningOf({ document }).machine.cpu
+  if (match !== 'exact') return undefined
+  return Object.values(features).includes(false) ? '' : model
 }
 
 /** None of a VM that the controller does not know. */

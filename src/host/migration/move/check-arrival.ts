@@ -70,7 +70,10 @@ export async function recordOf(
     uid,
     createdMs,
     cid: 0,
-    cameFrom: await hostsBefore(recorded, key, us?.podName.split('/')[0] ?? ''),
+    cameFrom: await hostsBefore(recorded, key, {
+      from: us?.podName.split('/')[0] ?? '',
+      tenant: properties?.tenant ?? '',
+    }),
   }
   return { ...record, ...own, generationId, operations: [], resets: [] }
 }

@@ -1,3 +1,4 @@
+import { normalize } from 'node:path'
 import type { Needs } from '../../../gen/microvm/controller/v1/controller.ts'
 import { File_Access, type Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { HostFacts } from '../manifest.ts'
@@ -12,7 +13,9 @@ export function placeNeeds(
 ): Pick<Needs, 'networks' | 'qemuVersion' | 'sharedPaths'> {
   const all = Object.values(backends)
   const bridges = all.flatMap(({ tap }) => (tap === undefined || tap.bridge === '' ? [] : [tap.bridge]))
-  const written = all.flatMap(({ file }) => (file?.access === File_Access.READ_WRITE ? [file.path] : []))
+  const written = all.flatMap(({ file }) =>
+    file?.access === File_Access.READ_WRITE ? [normalize(file.path)] : [],
+  )
   return {
     networks: [...new Set(bridges)].slice(0, MOST),
     qemuVersion: /^QEMU (\d+(?:\.\d+){1,3})/.exec(qemu)?.[1] ?? '',

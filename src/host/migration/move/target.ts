@@ -16,6 +16,7 @@ import { takeLease } from '../../instance/leases/take-lease.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
 import type { Arrival, HandoverStream } from '../../instance/moves.ts'
+import { forgetMoved } from '../../instance/moving/moved-away.ts'
 import { hypervisorOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
@@ -183,7 +184,9 @@ class IncomingMachine {
       const rest = await abortable(whole, AbortSignal.any([qemu.signal, failed(incoming)]))
       await atStep('arrival', 'state')
       const late = () => new AgentError('DEADLINE_EXCEEDED', 'memory: not arrived in time')
-      await withTimeout(context.clock, host.settings.runsMs, incoming.arrived, late)
+      // An emulated guest may have changed all of it while it was sent (live-emulation.ts). The source ends a wire that carries nothing.
+      const { bulk, runsMs } = host.settings
+      await withTimeout(context.clock, runsMs + bulk.memoryMs, incoming.arrived, late)
       await incoming.endDisks()
       await this.#takeOver(rest)
     } catch (error) {
@@ -301,7 +304,8 @@ async function commitArrival(instance: MachineInstance): Promise<void> {
   })
   const current = end.running ? State.RUNNING : State.PAUSED
   const set = { ...ARRIVED, bootId: end.bootId }
-  await commitResume(instance, end.hasAgent ? request : undefined, undefined, current, set)
+  const rows = [forgetMoved(instance.key)]
+  await commitResume(instance, end.hasAgent ? request : undefined, { current, set, rows })
 }
 
 function endOf(step: StepRecord | undefined): MoveEnd {

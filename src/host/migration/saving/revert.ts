@@ -57,6 +57,6 @@ export async function settleRevert(instance: MachineInstance, { words }: StepRec
   }
   const [, folder = ''] = words
   const manifest = await readManifest(folder).catch(() => undefined)
-  await commitResume(instance, manifest && requestOf(manifest), undefined, State.RUNNING)
+  await commitResume(instance, manifest && requestOf(manifest), { current: State.RUNNING })
   return false
 }

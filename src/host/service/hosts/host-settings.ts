@@ -42,7 +42,7 @@ export function hostSettings(
     cert: path('host.cert', fields.cert),
     key: path('host.key', fields.key),
     volumes: volumesOf(volumes, { fail, path }),
-    sharedFolders: shared.map((folder) => path('host.shared_folders', folder)),
+    sharedFolders: shared.map((folder) => path('host.shared_folders', folder).replace(/(?<=.)\/$/, '')),
     networks: listOf('host.networks', networks, fail).map((name) =>
       typeof name === 'string' && NAME.test(name)
         ? name

@@ -100,6 +100,7 @@ export interface Needs {
   /** The machine's version of QEMU, which the host's must reach: `7.2`. */
   qemuVersion: string;
   memoryMib: bigint;
+  /** Bridges of its cards. They count where the host is not named, because a host may have been given others for them. */
   networks: string[];
   /** What keeps the VM from moving, in words, besides what the specification shows. */
   obstacles: string[];

@@ -1070,6 +1070,8 @@ export interface ConnectAgentRequest {
   data: Uint8Array;
   /** With `key`, from another host: how many hosts that the machine has left have passed the caller on. */
   hosts: number;
+  /** With `hosts`: the owner of the machine that the caller wants, empty for the administrator. */
+  tenant: string;
 }
 
 export interface ConnectAgentResponse {
@@ -9957,7 +9959,7 @@ export const ListStreamsResponse: MessageFns<ListStreamsResponse> = {
 };
 
 function createBaseConnectAgentRequest(): ConnectAgentRequest {
-  return { key: "", data: new Uint8Array(0), hosts: 0 };
+  return { key: "", data: new Uint8Array(0), hosts: 0, tenant: "" };
 }
 
 export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
@@ -9970,6 +9972,9 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
     }
     if (message.hosts !== 0) {
       writer.uint32(24).uint32(message.hosts);
+    }
+    if (message.tenant !== "") {
+      writer.uint32(34).string(message.tenant);
     }
     return writer;
   },
@@ -10011,6 +10016,14 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
             message.hosts = reader.uint32();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.tenant = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -10031,6 +10044,7 @@ export const ConnectAgentRequest: MessageFns<ConnectAgentRequest> = {
     message.key = object.key ?? "";
     message.data = object.data ?? new Uint8Array(0);
     message.hosts = object.hosts ?? 0;
+    message.tenant = object.tenant ?? "";
     return message;
   },
 };

@@ -27,12 +27,12 @@ describe('callers of the agent', { timeout: 180_000 }, () => {
     const { instances } = await hosts.open(id)
     return await instances.connectAgent('web', nothing(), ADMIN, passed)[Symbol.asyncIterator]().next()
   }
-  const reachFrom = async (from: string, to: string) => {
+  const reachFrom = async (from: string, to: string, tenant = '') => {
     const settings = hosts.host(from).settings
     const credentials = await readCredentials({ ...settings, id: from })
     const { listen } = hosts.host(to).settings
     const connection = await dialHost(listen, { name: to, credentials, signal: neverAborted })
-    return await text(await agentStream(connection, 'web'))
+    return await text(await agentStream(connection, 'web', { hosts: 1, tenant }))
   }
 
   it('are passed on by the hosts that the machine has left, and taken from those alone', async () => {
@@ -44,9 +44,16 @@ describe('callers of the agent', { timeout: 180_000 }, () => {
       ...{ code: 'PERMISSION_DENIED', message: 'instance web: its machine has not come from host a' },
     })
     await expect(reachFrom('c', 'b')).rejects.toMatchObject({ code: 'PERMISSION_DENIED' })
+    // Another's machine of the same name has come from there.
+    const notFound = { code: 'NOT_FOUND', message: 'instance web: not found' }
+    for (const [from, to] of [
+      ['b', 'c'],
+      ['a', 'b'],
+    ] as const)
+      await expect(reachFrom(from, to, 'other')).rejects.toMatchObject(notFound)
     await hosts.move('c', 'a')
     for (const id of ['b', 'c', 'a']) await expect(reach(id), id).rejects.toMatchObject(HERE)
-    // Those whom it has left before its last stay still have callers.
+    // The hosts that it has left before its last stay still have callers.
     await hosts.move('a', 'b')
     for (const id of ['a', 'c', 'b']) await expect(reach(id), id).rejects.toMatchObject(HERE)
     await expect(reachFrom('a', 'b')).rejects.toMatchObject(HERE)
