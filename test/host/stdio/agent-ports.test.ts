@@ -84,7 +84,8 @@ describe('standard streams over ports of the host', () => {
     expect(await added.wait()).toBe(0)
     const full = await host.listen(4)
     const stuck = await pod.add('host', 'stuck', ['yes'], { ports: { stdoutPort: 4 } })
-    await full.connection
+    // Its first bytes have come; nothing is read of the others.
+    await once(await full.connection, 'readable')
     const waiting = stuck.wait()
     const beside = await host.listen(6)
     const other = await pod.add('host', 'beside', ['head', '-c', String(MIB), '/dev/zero'], {
