@@ -1,5 +1,7 @@
 import { withTimeout } from '../../../base/abort.ts'
-import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { AgentError, errnoOf, messageOf } from '../../../base/errors.ts'
+import type { Logger } from '../../../base/log.ts'
+import { SIGKILL } from '../../../base/signals.ts'
 import type { Clock } from '../../../os/clock.ts'
 import type { InstanceLimits } from '../limits.ts'
 import type { Holder } from './holder.ts'
@@ -26,6 +28,31 @@ export async function endRunning(context: AskContext, holder: Holder): Promise<v
     if (await hasEnded(context, holder)) return
     if (holder.pid !== undefined) killIfAlive(holder.pid)
     await answer(context, holder.ended)
+  }
+}
+
+interface ChildContext extends AskContext {
+  readonly holder?: Holder | undefined
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** Kills a process of the holder and waits for its end. Without a holder, no process is left. */
+export async function endChild(context: ChildContext, name: string): Promise<void> {
+  const { holder, limits } = context
+  if (holder === undefined) return
+  const ended = Promise.withResolvers<void>()
+  const stopListening = holder.onExit((child) => child.name === name && ended.resolve())
+  try {
+    const children = await answer(context, holder.children(), limits.endMs)
+    const child = children.find((each) => each.name === name)
+    if (child === undefined || child.exit !== undefined) return
+    await answer(context, holder.kill(name, SIGKILL), limits.endMs)
+    await answer(context, ended.promise, limits.endMs)
+  } catch (error) {
+    // The end of the holder, which is undone later, ends the process too.
+    context.log.warn('process not ended', { name, error: messageOf(error) })
+  } finally {
+    stopListening()
   }
 }
 

@@ -2,7 +2,6 @@ import { chown, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
-import { SIGKILL } from '../../../base/signals.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import type { CgroupLimits, LimitedCgroups } from '../../../os/cgroup/limited-cgroups.ts'
 import type { Clock } from '../../../os/clock.ts'
@@ -11,7 +10,7 @@ import type { QmpEvent } from '../../qemu/qmp/message.ts'
 import { makeOwnFiles } from '../documents/own-files.ts'
 import { filtered, type PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
-import { answer, endRunning } from '../holder/ask-holder.ts'
+import { answer, endChild, endRunning } from '../holder/ask-holder.ts'
 import type { ChildPlan, Holder } from '../holder/holder.ts'
 import { FENCE_STEP, LEASE_STEP, volumeStep } from '../leases/lease-steps.ts'
 import type { MachineLease } from '../leases/machine-lease.ts'
@@ -376,26 +375,6 @@ async function endHolder(context: StepContext): Promise<void> {
   if (holder) await endRunning(context, holder)
   // A holder that was killed leaves its socket.
   await rm(join(folder, 'holder.sock'), { force: true })
-}
-
-/** Kills a process of the holder and waits for its end. Without a holder, no process is left. */
-async function endChild(context: StepContext, name: string): Promise<void> {
-  const { holder, limits } = context
-  if (holder === undefined) return
-  const ended = Promise.withResolvers<void>()
-  const stopListening = holder.onExit((child) => child.name === name && ended.resolve())
-  try {
-    const children = await answer(context, holder.children(), limits.endMs)
-    const child = children.find((each) => each.name === name)
-    if (child === undefined || child.exit !== undefined) return
-    await answer(context, holder.kill(name, SIGKILL), limits.endMs)
-    await answer(context, ended.promise, limits.endMs)
-  } catch (error) {
-    // The end of the holder, which is undone later, ends the process too.
-    context.log.warn('process not ended', { name, error: messageOf(error) })
-  } finally {
-    stopListening()
-  }
 }
 
 function holderOf({ holder }: StepContext): Holder {
