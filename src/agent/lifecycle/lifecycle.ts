@@ -111,9 +111,10 @@ export class Lifecycle {
   /** To be called before calls are served, once the streams are restored. */
   async restore(): Promise<void> {
     const { os, isFirst } = this.#parts
-    // Lines of before are nothing to the next agent either, whenever this one dies.
-    if (isFirst) this.#record.change({ kernelLogFromUs: BigInt(Math.round(os.clock.monotonicMs() * 1000)) })
-    else this.#record.restore()
+    if (!isFirst) this.#record.restore()
+    // Lines of before are nothing to any agent, also when the first one has died before it could note this.
+    if (this.#record.fields.kernelLogFromUs === 0n)
+      this.#record.change({ kernelLogFromUs: BigInt(Math.round(os.clock.monotonicMs() * 1000)) })
     await this.#detachment.restore()
   }
 

@@ -120,6 +120,14 @@ describe('a repair', () => {
     },
   )
 
+  it('is not begun by such a line when the first agent has died before it noted its start', async () => {
+    const os = new FakeOs()
+    os.kernelLog.sayAlone(FORKED)
+    os.clock.advance(1)
+    const next = await restoredGuest({ os, isFirst: false })
+    await expect(last(next)).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
   it('is one for a device that comes and goes', async () => {
     const guest = await restoredGuest()
     for (let time = 0; time < 100; time++) guest.os.uevents.send(DEVICE)
