@@ -39,25 +39,29 @@ export function outOfBandMethods(
   }
 }
 
+/** Reflection tells of VMController, whose calls no daemon serves. */
 export function controllerMethods(): ServiceMethods<typeof VMControllerDefinition> {
   return {
-    ensureMigrationTarget: { ...NOT_BUILT, handle: notBuilt('VMController/EnsureMigrationTarget') },
-    migrationSwitchover: { ...NOT_BUILT, handle: notBuilt('VMController/MigrationSwitchover') },
+    ensureMigrationTarget: { ...ELSEWHERE, handle: refuser('EnsureMigrationTarget') },
+    migrationSwitchover: { ...ELSEWHERE, handle: refuser('MigrationSwitchover') },
     runLease: {
-      ...NOT_BUILT,
+      ...ELSEWHERE,
       // biome-ignore lint/correctness/useYield: it fails before its first answer
       handleStream: async function* () {
-        await notBuilt('VMController/RunLease')()
+        await refuser('RunLease')()
       },
     },
   }
 }
 
-const NOT_BUILT = { role: 'admin', onDaemonDeath: 'read' } as const
+const ELSEWHERE = { role: 'admin', onDaemonDeath: 'read' } as const
 
-function notBuilt(method: string): () => Promise<never> {
+function refuser(method: string): () => Promise<never> {
   return async () => {
-    throw new AgentError('UNIMPLEMENTED', `${method}: not built yet`)
+    throw new AgentError(
+      'UNIMPLEMENTED',
+      `VMController/${method}: a daemon has none, want ./microvm controller`,
+    )
   }
 }
 

@@ -246,6 +246,17 @@ describe('the instance service', () => {
     expect((await instances.listInstances({})).instances).toHaveLength(1)
   })
 
+  it('names the program that answers the calls of VMController', async () => {
+    for (const method of ['EnsureMigrationTarget', 'MigrationSwitchover', 'RunLease']) {
+      const stream = client.open(`metropolis.proto.vm.VMController/${method}`)
+      stream.call.end(new Uint8Array(0))
+      await expect(stream.ended).rejects.toMatchObject({
+        code: 'UNIMPLEMENTED',
+        message: `VMController/${method}: a daemon has none, want ./microvm controller`,
+      })
+    }
+  })
+
   it('answers the health service for each of its services', async () => {
     const services = [
       '',
