@@ -222,7 +222,10 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     folder: 'src/host/controller',
-    imports: ['src/host/tls', 'src/client/connection', 'src/rpc', 'src/gen', 'src/base'],
+    imports: [
+      ...['src/host/tls', 'src/host/qemu/qemu-versions.ts', 'src/client/connection'],
+      ...['src/rpc', 'src/gen', 'src/base'],
+    ],
     node: 'all',
   },
   { folder: 'src/host/secrets', imports: ['src/host/spec', 'src/gen', 'src/base'], node: 'all' },

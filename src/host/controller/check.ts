@@ -1,6 +1,7 @@
 import { isAbsolute, normalize } from 'node:path'
 import { type Host, type Needs, Vm, type VmSettings } from '../../gen/microvm/controller/v1/controller.ts'
 import { LeaseMode, type MigrationSwitchoverRequest_VolumePlace as VolumePlace } from '../../gen/vm.ts'
+import { versionOf } from '../qemu/qemu-versions.ts'
 import { CONTROLLER, HOST_ID } from '../tls/credentials.ts'
 import { parseEndpoint } from '../tls/endpoint.ts'
 import { invalid, quoted } from './hypervisor-id.ts'
@@ -106,10 +107,4 @@ function checkWords(field: string, words: readonly string[], mostBytes = MOST_WO
   for (const word of words)
     if (Buffer.byteLength(word) > mostBytes || /\p{Cc}/u.test(word))
       throw invalid(`${field}: ${quoted(word)}, want at most ${mostBytes} bytes without control characters`)
-}
-
-/** The numbers of a version such as `7.2.22`, or `7.2.22 (Debian 1:7.2)`; undefined for other texts. */
-export function versionOf(text: string): readonly number[] | undefined {
-  const [, numbers] = /^(\d{1,6}(?:\.\d{1,6}){1,3})(?: [^\p{Cc}]{1,200})?$/u.exec(text) ?? []
-  return numbers?.split('.').map(Number)
 }

@@ -1,7 +1,7 @@
 import { isWithin } from '../../../base/paths.ts'
 import type { Host, Vm } from '../../../gen/microvm/controller/v1/controller.ts'
 import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts'
-import { versionOf } from '../check.ts'
+import { qemuMisfit } from '../../qemu/qemu-versions.ts'
 import { hostOf } from '../hypervisor-id.ts'
 
 /** The hosts that fit, or why no host does. Those that await this very VM come first, and then the one with the most free memory. */
@@ -53,9 +53,10 @@ function misfit(vm: Vm, host: Host, source: Host | undefined): string | undefine
   const needs = vm.settings?.needs
   if (host.draining) return 'takes no more machines'
   if (host.onlyVm !== '' && host.onlyVm !== `${vm.namespace}/${vm.name}`) return `takes ${host.onlyVm} only`
-  const { cpuModel = '', memoryMib = 0n, qemuVersion = '' } = needs ?? {}
-  if (isOlder(host.qemuVersion, qemuVersion))
-    return `has QEMU ${host.qemuVersion}, want ${qemuVersion} or later`
+  const { cpuModel = '', memoryMib = 0n, qemuVersion: from = '' } = needs ?? {}
+  const machine = vm.settings?.specification?.board?.machine ?? ''
+  const qemu = qemuMisfit({ from, to: host.qemuVersion, machine })
+  if (qemu !== undefined) return qemu
   if (cpuModel === HOST_CPU && host.cpu !== source?.cpu)
     return `has another processor, and the CPU model is ${HOST_CPU}`
   if (cpuModel !== '' && cpuModel !== HOST_CPU && !host.cpuModels.includes(cpuModel))
@@ -79,15 +80,6 @@ function lacksPlace({ settings }: Vm, { networks, onlyVm, sharedFolders }: Host)
 
 function isInSome(path: string, folders: readonly string[]): boolean {
   return folders.some((folder) => isWithin(path, folder))
-}
-
-function isOlder(version: string, wanted: string): boolean {
-  const [has = [], wants = []] = [versionOf(version), versionOf(wanted)]
-  for (const [index, want] of wants.entries()) {
-    const own = has[index] ?? 0
-    if (own !== want) return own < want
-  }
-  return false
 }
 
 /** What keeps the VM from moving anywhere. */

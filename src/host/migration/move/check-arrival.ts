@@ -5,6 +5,7 @@ import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts
 import type { MachineInstance } from '../../instance/instance.ts'
 import { checkedLease, isFull, isVolume, withoutVolumes } from '../../instance/leases/check-lease.ts'
 import { hostsBefore } from '../../instance/moving/moved-away.ts'
+import { qemuMisfit } from '../../qemu/qemu-versions.ts'
 import type { BulkDisk } from '../bulk/bulk.ts'
 import type { HostFacts } from '../manifest.ts'
 import { replacedRecord } from '../resume.ts'
@@ -18,10 +19,21 @@ import { contentField, HANDOVER_VERSION, refused } from './move-host.ts'
 export const SOURCE = 'the source'
 
 /** Throws FAILED_PRECONDITION for what would be another machine here. */
-export function checkPlan({ acceleration, cpu, qemu, version }: MovePlan, facts: HostFacts): void {
+export function checkPlan({ acceleration, cpu, version }: MovePlan, facts: HostFacts): void {
   if (version !== HANDOVER_VERSION) throw refused(`handover: version ${version}, want ${HANDOVER_VERSION}`)
   // A named CPU model says what the guest sees, and QEMU here whether it has that.
-  checkHost(SOURCE, { host: { qemu, acceleration, cpu: cpu || facts.cpu } }, facts)
+  checkHost(SOURCE, { host: { qemu: facts.qemu, acceleration, cpu: cpu || facts.cpu } }, facts)
+}
+
+/** The same of QEMU, by the rule by which a controller chooses a host. */
+export function checkQemu(
+  plan: Pick<MovePlan, 'qemu'>,
+  { specification }: Pick<InstanceRecord, 'specification'>,
+  facts: Pick<HostFacts, 'qemu'>,
+): void {
+  const [from, to] = [plan, facts].map(({ qemu }) => qemu.replace(/^QEMU /, ''))
+  const misfit = qemuMisfit({ from: from ?? '', to: to ?? '', machine: specification?.board?.machine ?? '' })
+  if (misfit !== undefined) throw refused(`handover: this host ${misfit}`)
 }
 
 /** The same of its files. Only those are looked at that the machine has, whose owner was checked. */

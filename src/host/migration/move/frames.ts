@@ -1,3 +1,4 @@
+import { abortable } from '../../../base/abort.ts'
 import { AgentError } from '../../../base/errors.ts'
 import {
   type MoveContent,
@@ -94,4 +95,14 @@ export class HandoverReader {
 
 function invalid(text: string): AgentError {
   return new AgentError('INVALID_ARGUMENT', `handover: ${text}`)
+}
+
+/** Reads what a handover is for. */
+export async function readPlan(
+  requests: HandoverStream,
+  ms: number,
+): Promise<{ plan: MovePlan; reader: HandoverReader }> {
+  const reader = new HandoverReader(requests)
+  const late = AbortSignal.timeout(ms)
+  return { plan: await abortable(reader.plan(), late), reader }
 }

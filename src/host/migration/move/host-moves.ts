@@ -13,10 +13,11 @@ import type { MoveFigures } from '../move-figures.ts'
 import { Agreements } from './agreements.ts'
 import { isAuthoritative } from './authority.ts'
 import { forecast } from './forecast.ts'
+import { readPlan } from './frames.ts'
 import { type MoveHost, reachedAt, refused } from './move-host.ts'
 import { choose } from './protocol.ts'
 import { move } from './source.ts'
-import { arrive, readPlan } from './target.ts'
+import { arrive } from './target.ts'
 
 interface Parts {
   readonly host: MoveHost

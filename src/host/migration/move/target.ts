@@ -15,7 +15,7 @@ import { withoutVolumes } from '../../instance/leases/check-lease.ts'
 import { takeLease } from '../../instance/leases/take-lease.ts'
 import { guestSocket } from '../../instance/machine/daemon-steps.ts'
 import type { SavedStart } from '../../instance/machine/saved-start.ts'
-import type { Arrival, HandoverStream } from '../../instance/moves.ts'
+import type { Arrival } from '../../instance/moves.ts'
 import { forgetMoved } from '../../instance/moving/moved-away.ts'
 import { hypervisorOf } from '../../instance/moving/only-vm.ts'
 import { HANDED } from '../../instance/moving/undecided.ts'
@@ -29,9 +29,17 @@ import { recordIn } from '../state-file.ts'
 import type { Agreement } from './agreements.ts'
 import { knownVolumes } from './ask-target.ts'
 import { awaitAuthority, becomeAuthoritative, isAuthoritative } from './authority.ts'
-import { checkArrived, checkPlan, checkPlanFiles, recordOf, SOURCE, stillThere } from './check-arrival.ts'
+import {
+  checkArrived,
+  checkPlan,
+  checkPlanFiles,
+  checkQemu,
+  recordOf,
+  SOURCE,
+  stillThere,
+} from './check-arrival.ts'
 import { disksAlong, flattened } from './disks-along.ts'
-import { HandoverReader, type ReceivedRing, type Rest } from './frames.ts'
+import type { HandoverReader, ReceivedRing, Rest } from './frames.ts'
 import { letRun, letRunAgain } from './let-run.ts'
 import { type MoveHost, reachedAt, refused } from './move-host.ts'
 import { checkShared } from './shared-disks.ts'
@@ -79,6 +87,7 @@ export async function arrive(
     const inTime = AbortSignal.any([signal, instance.ending, late])
     const envelope = await abortable(reader.envelope(), inTime)
     const record = await recordOf(instance, plan, { envelope, along: keys })
+    checkQemu(plan, record, parts.facts)
     const { document, properties, specification } = record
     // What is behind the machine of a document is looked up by the tenant's rules as it starts.
     if (document === undefined && specification !== undefined)
@@ -387,14 +396,4 @@ export async function volumesOf(
 function portOf(endpoint: Incoming['memory']): number {
   if ('path' in endpoint) throw new AgentError('INTERNAL', `${endpoint.path}: no address for another host`)
   return endpoint.port
-}
-
-/** Reads what a handover is for. */
-export async function readPlan(
-  requests: HandoverStream,
-  ms: number,
-): Promise<{ plan: MovePlan; reader: HandoverReader }> {
-  const reader = new HandoverReader(requests)
-  const late = AbortSignal.timeout(ms)
-  return { plan: await abortable(reader.plan(), late), reader }
 }
