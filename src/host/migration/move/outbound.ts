@@ -56,6 +56,8 @@ export class OutboundMove {
   #target = { host: '', endpoint: '' }
   #connection: GrpcConnection | undefined
   #call: StreamCall | undefined
+  /** Whether the target has told of its QEMU, or has refused the machine. */
+  #hasTold = false
   #answers: AsyncGenerator<MoveResponse, void> | undefined
   #next: Promise<IteratorResult<MoveResponse, void>> | undefined
   /** Fires when the target answers no more: QEMU may wait for it then. */
@@ -152,9 +154,13 @@ export class OutboundMove {
       await this.#send(MoveRequest.fromPartial({ plan }))
       await sendContent((message) => this.#send(message), this.#envelope(withoutLeaving(saving)))
       ready = (await this.#answer(host.settings.readyMs, this.#signal)).ready
+    } catch (error) {
+      this.#hasTold = error instanceof AgentError && REFUSALS.some((code) => code === error.code)
+      throw error
     } finally {
       await unmarkDisks(specification, us)
     }
+    this.#hasTold = ready !== undefined
     const memory = endpointOf(ready?.memoryEndpoint ?? '')
     if (memory === undefined) throw refused(`host ${this.#target.host}: is not ready for memory`)
     const { disks, disksEndpoint } = this.#agreed
@@ -270,8 +276,8 @@ export class OutboundMove {
   /** Cuts the connection to the target, which undoes all then unless the machine was handed over. */
   async close(): Promise<void> {
     this.#cut()
-    // A target whose handover has begun ends with that.
-    if (this.#call === undefined) await this.#giveUp()
+    // Otherwise it may not have heard of the handover, with which it would end.
+    if (!this.#hasTold) await this.#giveUp()
   }
 
   readonly #cut = () => {
@@ -350,6 +356,9 @@ export class OutboundMove {
     return stateBytes({ ...known, record }, { guest, rings, host, createdMs: Date.now() })
   }
 }
+
+/** The codes of a target that refuses a machine. A lost connection has others. */
+const REFUSALS = ['FAILED_PRECONDITION', 'INVALID_ARGUMENT', 'RESOURCE_EXHAUSTED', 'UNIMPLEMENTED'] as const
 
 /** The machine as its state will be: one device has left it by then. */
 function withoutLeaving({ known, vsock }: Saving): Saving['known'] {
