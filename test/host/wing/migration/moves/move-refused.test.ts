@@ -1,12 +1,13 @@
 import { once } from 'node:events'
 import { readdirSync } from 'node:fs'
 import { connect } from 'node:net'
-import { dirname } from 'node:path'
+import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../../../src/base/abort.ts'
 import { AgentError } from '../../../../../src/base/errors.ts'
 import { HandoverDefinition, MoveRequest } from '../../../../../src/gen/microvm/instance/v1/handover.ts'
 import {
+  Backend,
   ChangeStateRequest_Change as Change,
   ChangeStateRequest,
   EnsureInstanceRequest,
@@ -78,6 +79,30 @@ describe('a move that cannot be', { timeout: TIMEOUT_MS }, () => {
     expect(await dry('b')).toMatchObject({ obstacles: ['host b at 127.0.0.1:1: ECONNREFUSED'] })
     hosts.controller.hosts.set('b', target)
     expect([...vms]).toEqual([])
+    await expectUnmoved()
+  })
+
+  const tap = Backend.fromPartial({ tap: { interfaceName: 'tap-none' } })
+
+  it.each<[string, Backend, string]>([
+    ['root', tap, 'root: a device, which stays as the guest knows it, want its backend root-file'],
+    ['nothing', tap, 'nothing: no such backend, only backends can be replaced'],
+    ['root-file', tap, 'root-file: tap, want file as before: the guest would see it'],
+    ['nothing', file('/disk'), 'constraint_nbd of nothing'],
+  ])('is refused with what replaces %s at the target', async (key, backend, text) => {
+    hosts.replaced = { [key]: backend }
+    await expect(hosts.move('a', 'b').finally(() => Object.assign(hosts, { replaced: {} }))).rejects.toThrow(
+      text,
+    )
+    await expectUnmoved()
+  })
+
+  it('is refused without the volume that the target has elsewhere', async () => {
+    const missing = join(hosts.disks, 'images', 'missing')
+    hosts.replaced = { 'root-file': file(missing) }
+    await expect(hosts.move('a', 'b').finally(() => Object.assign(hosts, { replaced: {} }))).rejects.toThrow(
+      missing,
+    )
     await expectUnmoved()
   })
 
