@@ -213,8 +213,7 @@ export class MachineInstance {
       const planned = saved === undefined ? all : tapsBefore(all, saved)
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
-      const own = planned.map(({ step, words }) => recorded.step(step, words))
-      const add = [...own, ...(saved?.steps ?? [])]
+      const add = [...planned.map(({ step, words }) => recorded.step(step, words)), ...(saved?.steps ?? [])]
       const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const run = await this.#hooks.beginRun(this, { ...this.record, ...prepared })
       const state = { desired, current: State.CREATING, reason: '', terminated: false }
@@ -259,9 +258,7 @@ export class MachineInstance {
 
   /** Runs the last `change` of those that ask for `name` before it begins, after the present one. */
   follow(name: string, change: () => Promise<void>): void {
-    const followed = this.#events.lastOf(name, change, (last) => this.change(last, neverAborted))
-    // The machine's end, by which it fails, is told elsewhere.
-    followed.catch((error) => this.#log.debug('event came too late', { error: messageOf(error) }))
+    this.#events.lastOf(name, change, (last) => this.change(last, neverAborted))
   }
 
   async run(): Promise<void> {

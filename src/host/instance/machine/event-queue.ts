@@ -42,15 +42,17 @@ export class EventQueue {
   }
 
   /** Has `run` make the last `change` of those that ask for `name` before it begins. */
-  async lastOf(name: string, change: Change, run: (last: Change) => Promise<void>): Promise<void> {
+  lastOf(name: string, change: Change, run: (last: Change) => Promise<void>): void {
     const isAsked = this.#changes.has(name)
     this.#changes.set(name, change)
     if (isAsked) return
-    await run(async () => {
+    const made = run(async () => {
       const last = this.#changes.get(name)
       this.#changes.delete(name)
       await last?.()
     })
+    // The machine's end, by which it fails, is told elsewhere.
+    made.catch((error) => this.#parts.log.debug('event came too late', { error: messageOf(error) }))
   }
 
   /** Resolves when the events that have come were handled. */
