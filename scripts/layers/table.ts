@@ -193,7 +193,12 @@ export const LAYERS: readonly Layer[] = [
   // The host wing, from the bottom to the top.
   { folder: 'src/host/spec', imports: ['src/gen', 'src/base'], packages: ['@bufbuild/protobuf'] },
   { folder: 'src/host/root-disk', imports: ['src/host/spec', 'src/os', 'src/base'], node: 'all' },
-  { folder: 'src/host/machine', imports: ['src/host/spec', 'src/base'], packages: ['yaml'] },
+  {
+    folder: 'src/host/machine',
+    imports: ['src/host/spec', 'src/base'],
+    node: ['node:module'],
+    packages: ['yaml'],
+  },
   {
     folder: 'src/host/catalogue',
     imports: ['src/host/spec', 'src/host/machine', 'src/base'],
