@@ -7,6 +7,7 @@ import { SIGTERM } from '../../../src/base/signals.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
+import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import {
   AttachRequest,
@@ -189,6 +190,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
     for (let number = 0; number < TYPED; number++) await type(pod, number)
     await expect.poll(() => ring(first.own(), ports.read)).toBe(typed(TYPED))
     const counter = { containerId: 'count', execId: '' }
+    const { lastSequence } = await clientFor(IntrospectionDefinition, connection).getEvents({})
     const cut = expect(agent.waitProcess(counter, keyed('wait'))).rejects.toMatchObject({
       code: 'UNAVAILABLE',
     })
@@ -228,6 +230,12 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
     const there = await second.connected()
     const { state, trigger } = await clientFor(LifecycleDefinition, there).getResume({})
     expect({ state, trigger }).toEqual({ state: 'ready', trigger: 'call' })
+    const news = await clientFor(IntrospectionDefinition, there).getEvents({ afterSequence: lastSequence })
+    const steps = news.events.flatMap(({ repairStep }) => repairStep?.name ?? [])
+    expect(steps).toEqual(expect.arrayContaining(['clock', 'ready']))
+    expect(news.events.map(({ sequence }) => sequence)).toEqual(
+      news.events.map((_, index) => lastSequence + BigInt(index) + 1n),
+    )
     const agentThere = agentOf(there)
     const podThere = podOf(agentThere, ROOT)
     const [served, dialled] = ['serve', 'dial'].map((id) => new RemoteProcess(agentThere, id))
