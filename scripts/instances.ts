@@ -24,6 +24,7 @@ try {
       'test/host/wing/service/daemon-deaths.test.ts',
       'test/host/wing/snapshots',
       'test/host/wing/migration',
+      'test/host/wing/controller/cuts.test.ts',
       'test/host/wing/documents/full-disk.test.ts',
     ],
     once: true,

@@ -14,7 +14,7 @@ export function bootsGuests(path: string): boolean {
 }
 
 /** Chance chooses what these do, and what it found once is a finding. */
-const CHANCE = /\/(bulk-faults|handover-cuts|random-moves|instance\/lives)\.test\.ts$/
+const CHANCE = /\/(bulk-faults|controller\/cuts|handover-cuts|random-moves|instance\/lives)\.test\.ts$/
 
 export function mayRunOnceMore(path: string): boolean {
   const group = groupOf(path)

@@ -6,7 +6,7 @@ import type { Endpoint } from '../../../../src/host/tls/endpoint.ts'
 import type { Authority } from './sign-certificates.ts'
 
 /** `there` is towards the one who is called. */
-export type Direction = 'there' | 'back'
+type Direction = 'there' | 'back'
 
 export interface Cut {
   readonly direction: Direction
@@ -74,11 +74,6 @@ export class CuttingLink {
   cutNext(cut?: Cut): void {
     this.#cut = cut
     Object.assign(this.carried, { there: 0, back: 0 })
-  }
-
-  /** Whether the connection to be cut has not come yet. */
-  get isArmed(): boolean {
-    return this.#cut !== undefined
   }
 
   /** How many connections are open. */
