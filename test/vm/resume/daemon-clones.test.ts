@@ -222,6 +222,9 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
     })
 
     it('share no name, address, context id or random byte, and no disk', async () => {
+      const original = await connected('web')
+      const events = await clientFor(IntrospectionDefinition, original).getEvents({})
+      original.close()
       const { folder, id } = await client.instances.suspendInstance({ key: 'web', name: 'pod' })
       const [memory, before] = [await factsOf(join(folder, 'memory')), digestOf(disk)]
       const begun = performance.now()
@@ -256,6 +259,8 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
         'own',
         'other',
       ])
+      await goesOn('own', events.lastSequence)
+      await renameTwice('other')
       if (isLong) await cloneOfClones()
       expect(await factsOf(join(folder, 'memory'))).toEqual(memory)
       if (form === 'private') {
@@ -279,6 +284,40 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
       const [instance] = await clone({ saved: 'pod', count: 1, name, identity })
       if (instance === undefined) throw new Error('no clone')
       return [instance, `${address}/24`]
+    }
+
+    /** Its events have the numbers after those of the original. */
+    async function goesOn(key: string, afterSequence: bigint): Promise<void> {
+      const connection = await connected(key)
+      const { events } = await clientFor(IntrospectionDefinition, connection).getEvents({ afterSequence })
+      connection.close()
+      expect(events.flatMap(({ repairStep }) => repairStep?.name ?? [])).toContain('ready')
+      expect(events.map(({ sequence }) => sequence)).toEqual(
+        events.map((_, index) => afterSequence + BigInt(index) + 1n),
+      )
+    }
+
+    /** Another pod than the original's, and another one again, whose containers go on. */
+    async function renameTwice(key: string): Promise<void> {
+      const connection = await connected(key)
+      const agent = agentOf(connection)
+      const { containers } = await clientFor(IntrospectionDefinition, connection).listContainers({})
+      const ids = containers.map(({ containerId }) => containerId)
+      expect(ids.toSorted()).toEqual(['collector', 'probe'])
+      let before = ''
+      for (const after of ['-first', '-second']) {
+        const renamed = ids.map((id) => ({ oldId: `${id}${before}`, newId: `${id}${after}` }))
+        const names = { sandboxId: `pod${after}`, hostname: `host${after}` }
+        await clientFor(LifecycleDefinition, connection).rename({ ...names, containers: renamed })
+        const sandbox = await clientFor(IntrospectionDefinition, connection).getSandbox({})
+        expect(sandbox.id).toBe(names.sandboxId)
+        const probe = new RemoteProcess(agent, `probe${after}`)
+        expect(await ask(probe, 'hostname; cat /own')).toEqual([names.hostname, key])
+        const old = agent.waitProcess({ containerId: `probe${before}`, execId: '' })
+        await expect(old).rejects.toMatchObject({ code: 'NOT_FOUND' })
+        before = after
+      }
+      connection.close()
     }
 
     /** The others go on. */
