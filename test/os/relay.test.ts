@@ -6,7 +6,15 @@ import { unwrap } from '../../src/os/errors.ts'
 import type { Native } from '../../src/os/native.ts'
 import { linuxConsoles } from '../../src/os/streams/consoles.ts'
 import { linuxStreams } from '../../src/os/streams/linux-streams.ts'
-import type { Fd, RelayKeep, RelayOptions, RelayTail, Streams } from '../../src/os/streams/streams.ts'
+import {
+  type AttachedRelay,
+  type Fd,
+  type RelayKeep,
+  type RelayOptions,
+  type RelayTail,
+  type Streams,
+  TOTALS_BYTES,
+} from '../../src/os/streams/streams.ts'
 import { realNative, withNativeInOtherProcess } from '../support/os/real-native.ts'
 import { startRuntimeWithPty } from '../support/programs/python-pty.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
@@ -487,5 +495,37 @@ describe('relay', () => {
     expect(() => streams.relay(source, 9999)).toThrow(`relay fd ${source} to fd 9999: EBADF`)
     await writeAll(writing, Buffer.from('a'))
     expect(streams.tryRead(source, 10)?.toString()).toBe('a')
+  })
+
+  it('leaves the other stream of a connection alone that it lets go', async () => {
+    const [connection, host] = open('socketPair')
+    const [source, writing] = open('pipe')
+    const [reading, target] = open('pipe')
+    for (const fd of [host, writing, reading]) kept(fd)
+    const totals = streams.memoryFile('totals')
+    streams.writeAt(totals, 0, Buffer.alloc(2 * TOTALS_BYTES))
+    const started: AttachedRelay[] = []
+    const link = (offset: number, detached: () => void) => ({
+      ...{ totals: { fd: totals, offset }, outlivesDevice: true, resumes: false, kept: undefined },
+      ...{ started: (relay: AttachedRelay) => void started.push(relay), detached },
+    })
+    const { promise: outputGone, resolve } = Promise.withResolvers<void>()
+    const stop = new AbortController()
+    const options = { shutsDown: true, signal: stop.signal }
+    const output = streams.relay(source, connection, { ...options, link: link(0, resolve) })
+    const input = streams.relay(streams.duplicate(connection), target, {
+      ...options,
+      link: link(TOTALS_BYTES, () => {}),
+    })
+    started[0]?.detach()
+    await outputGone
+    await writeAll(host, Buffer.from('input'))
+    const read = streams.readable(reading).then(() => streams.tryRead(reading, 10)?.toString())
+    expect(await Promise.race([input, read])).toBe('input')
+    stop.abort()
+    await Promise.all([output, input])
+    close(writing)
+    close(reading)
+    close(totals)
   })
 })

@@ -101,9 +101,13 @@ static void close_side(const struct stream *stream, int fd) {
   close(fd);
 }
 
+/*
+ * Without shutdown(2), which a terminal's other stream on the connection would take for the host's end. The connection
+ * ends once nothing holds it any more.
+ */
 void stream_detach(struct stream *stream) {
   int *connection = stream->is_input ? &stream->source : &stream->target;
-  close_side(stream, *connection);
+  close(*connection);
   *connection = -1;
   if (stream->kept != -1) kept_detach(stream);
   stream->error = 0;

@@ -165,7 +165,7 @@ export class PortLink {
     this.drop()
   }
 
-  /** Before a relay shuts its connection down, which the next agent would take for the host's end. */
+  /** Before a relay lets its connection go, which the next agent must not use again. */
   #saveLoss(): void {
     this.#save([...this.#ends.values()].some(({ isDetached }) => !isDetached) ? 'losing' : 'detached')
   }
@@ -195,7 +195,7 @@ export class PortLink {
   /** Closes its connection, once its readers have told what they have; called again, at once. */
   drop(): void {
     const attached = [...this.#ends.values()].filter(({ isDetached }) => !isDetached)
-    // The relay shuts the connection down, which the next agent must not take for the host's end.
+    // The next agent must not use a connection again that a relay has let go.
     if (attached.length > 0) this.#save('losing')
     for (const { relay } of attached) relay?.detach()
   }
