@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFailed } from 'vitest'
 import { connectOnce } from '../../../src/client/connection/connect-agent.ts'
 import { dial } from '../../../src/client/connection/dial.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
@@ -186,7 +186,18 @@ describe.skipIf(cannotBoot() !== undefined).each([
     }
   }
 
-  it(name, { timeout: 900_000 }, async () => {
+  it(name, { timeout: 450_000 }, async () => {
+    const waiting = new Set<string>()
+    onTestFailed(() => void process.stderr.write(`lost-vsock waited for: ${[...waiting].join(', ')}\n`))
+    /** Waits for `work` under a name that a failure tells. */
+    const within = async <T>(step: string, work: Promise<T>) => {
+      waiting.add(step)
+      const result = await work
+      waiting.delete(step)
+      return result
+    }
+    const ofAll = (step: string, work: (each: Held) => Promise<void>) =>
+      Promise.all(held.map((each, number) => within(`c${number}: ${step}`, work(each))))
     const lasting = await session()
     const agent = agentOf(lasting)
     const introspection = clientFor(IntrospectionDefinition, lasting)
@@ -203,27 +214,26 @@ describe.skipIf(cannotBoot() !== undefined).each([
     const streams = 2 * KINDS.reduce((sum, { by, count }) => sum + (by === 'ports' ? count : 0), 0)
     let after = 0n
     for (const [round, lose] of LOSSES.entries()) {
-      await Promise.all(held.map((each) => each.pass(round)))
+      await ofAll(`pass ${round}`, (each) => each.pass(round))
       const { promise, resolve } = Promise.withResolvers<void>()
       plugged = promise
-      await lose(machine, words)
+      await within(`loss ${round}`, lose(machine, words))
       resolve()
       const told = new Map<string, number>()
       while (told.size < streams) {
-        const { events, lastSequence } = await introspection.getEvents({
-          afterSequence: after,
-          timeoutMs: 60_000,
-          limit: 0,
-        })
+        const asked = introspection.getEvents({ afterSequence: after, timeoutMs: 60_000, limit: 0 })
+        const had = [...told.keys()].join(' ')
+        const { events, lastSequence } = await within(`events after ${after}, told ${had}`, asked)
         const lost = (change: StreamChanged | undefined) => change?.action === 'detached'
         for (const { streamChanged: one } of events)
           if (one !== undefined && lost(one)) told.set(`${one.containerId} ${one.stream}`, Number(one.total))
         after = lastSequence
       }
-      await Promise.all(held.map((each) => each.goOn(told)))
+      await ofAll(`go on ${round}`, (each) => each.goOn(told))
     }
-    await Promise.all(held.map((each) => each.pass(ROUNDS - 1)))
-    expect(await Promise.all(held.map(({ process }) => process.wait()))).toEqual(held.map(() => 0))
+    await ofAll('last pass', (each) => each.pass(ROUNDS - 1))
+    const exits = Promise.all(held.map(({ process }) => process.wait()))
+    expect(await within('exits', exits)).toEqual(held.map(() => 0))
     const lost = held.reduce((sum, each) => sum + each.lost, 0)
     expect(lost > 0).toBe(!resumes)
     lasting.close()
