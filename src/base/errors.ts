@@ -47,10 +47,14 @@ const FAULTS: Readonly<Record<StatusCodeName, Fault>> = {
   UNAVAILABLE: 'guest',
 }
 
+/** What a program does something about; only gRPC carries it. A machine is on its way to another host, or runs there. */
+export type Reason = 'moving' | 'moved'
+
 /** The error class of the agent. `message` names what failed; a kernel error has its `errno` name, such as `ENOENT`. */
 export class AgentError extends Error {
   readonly code: StatusCodeName
   readonly errno: string | undefined
+  readonly reason: Reason | undefined
   /** Logged in place of a message that may quote environments, arguments or data. */
   readonly loggedMessage: string | undefined
   readonly fault: Fault
@@ -58,12 +62,19 @@ export class AgentError extends Error {
   constructor(
     code: StatusCodeName,
     message: string,
-    options: { cause?: unknown; errno?: string; loggedMessage?: string; fault?: Fault } = {},
+    options: {
+      cause?: unknown
+      errno?: string
+      reason?: Reason | undefined
+      loggedMessage?: string
+      fault?: Fault
+    } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
     this.name = 'AgentError'
     this.code = code
     this.errno = options.errno
+    this.reason = options.reason
     this.loggedMessage = options.loggedMessage
     this.fault = options.fault ?? FAULTS[code]
   }

@@ -178,9 +178,7 @@ function isDetached(error: unknown): boolean {
 
 /** Its daemon says so, or that of the host where it goes. */
 function isMoving(error: unknown): boolean {
-  return (
-    error instanceof AgentError && error.code === 'ABORTED' && / the machine is moving /.test(error.message)
-  )
+  return error instanceof AgentError && error.reason === 'moving'
 }
 
 /** Other agents lack the service. */

@@ -1,6 +1,6 @@
-import type { StatusCodeName } from '../base/errors.ts'
 import type { StoredBytes } from '../base/stored-bytes.ts'
 import type { Share } from './limits.ts'
+import type { CallStatus } from './status.ts'
 import { TRACEPARENT } from './traceparent.ts'
 
 /** Repeated with the same key, a call happens once. */
@@ -8,6 +8,9 @@ export const IDEMPOTENCY_KEY = 'idempotency-key'
 
 /** Names a read of a process's output: repeated by the same name, it gets the same bytes. */
 export const OUTPUT_READ = 'output-read'
+
+/** The trailer of gRPC with the {@link CallStatus.reason} of a failure. */
+export const REASON = 'microvm-reason'
 
 /** The metadata of ttRPC that is not skipped. */
 export const KNOWN_METADATA: readonly string[] = [TRACEPARENT, IDEMPOTENCY_KEY, OUTPUT_READ]
@@ -49,7 +52,7 @@ export type Outcome =
       /** Metadata after the answer, by lower-case names; only gRPC sends it. */
       readonly trailers?: Readonly<Record<string, string>>
     } & Encoded)
-  | { readonly ok: false; readonly code: StatusCodeName; readonly message: string }
+  | ({ readonly ok: false } & CallStatus)
 
 /** A unary method; never rejects. The framing calls `delivered` once: whether a live connection took the whole answer. */
 export type Method = (payload: Uint8Array, call: IncomingCall) => Promise<Outcome>

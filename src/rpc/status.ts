@@ -1,9 +1,10 @@
-import { AgentError, messageOf, type StatusCodeName } from '../base/errors.ts'
+import { AgentError, messageOf, type Reason, type StatusCodeName } from '../base/errors.ts'
 import { truncate } from '../base/truncate.ts'
 
 export interface CallStatus {
   readonly code: StatusCodeName
   readonly message: string
+  readonly reason?: Reason
 }
 
 /** A text may quote the request, or the output of a program. */
@@ -14,6 +15,7 @@ export function statusOf(error: unknown): CallStatus {
   return {
     code: error instanceof AgentError ? error.code : 'INTERNAL',
     message: truncate(chainOf(error), LONGEST_CHARACTERS),
+    ...(error instanceof AgentError && error.reason !== undefined && { reason: error.reason }),
   }
 }
 

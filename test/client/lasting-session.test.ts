@@ -17,7 +17,8 @@ it('a session that lasts sends no key with a call that takes none', async () => 
 })
 
 describe('a session whose machine moves', () => {
-  const moving = new AgentError('ABORTED', 'instance web: the machine is moving to another host')
+  const moving = new AgentError('ABORTED', 'instance web: is on its way', { reason: 'moving' })
+  const aborted = new AgentError('ABORTED', 'instance web: the machine is moving to another host')
   const lost = new AgentError('UNAVAILABLE', 'ttrpc: closed')
   const closed = new Promise<void>(() => {})
   const sessionOf = (call: Session['call']): Session => ({ call, close: () => {}, closed })
@@ -44,7 +45,7 @@ describe('a session whose machine moves', () => {
     expect([...(await called([moving, moving, moving]))]).toEqual([7])
   })
 
-  it('ends when they say nothing of it', async () => {
-    await expect(called([moving, lost, moving])).rejects.toBe(lost)
+  it.each([lost, aborted])('ends when they say nothing of it: %s', async (other) => {
+    await expect(called([moving, other, moving])).rejects.toBe(lost)
   })
 })

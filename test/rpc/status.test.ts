@@ -21,6 +21,11 @@ describe('statusOf', () => {
     expect(statusOf(error)).toEqual({ code: 'INTERNAL', message })
   })
 
+  it('keeps the reason of an AgentError', () => {
+    const status = { code: 'ABORTED', message: 'is on its way', reason: 'moving' } as const
+    expect(statusOf(new AgentError('ABORTED', 'is on its way', { reason: 'moving' }))).toEqual(status)
+  })
+
   it('appends the causes that the text does not include', () => {
     const root = new Error('ENOENT')
     const cause = new AgentError('NOT_FOUND', 'open /x', { cause: root })

@@ -7,7 +7,8 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
-import { AgentError, messageOf, statusCodeName } from '../../base/errors.ts'
+import { AgentError, messageOf, type Reason, statusCodeName } from '../../base/errors.ts'
+import { REASON } from '../../rpc/method.ts'
 import { withTrace } from '../../rpc/trace-scope.ts'
 import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/client.ts'
 import { MAX_FRAME_PAYLOAD_BYTES } from '../../rpc/ttrpc/frame.ts'
@@ -204,12 +205,18 @@ async function statusOf(stream: ClientHttp2Stream): Promise<void> {
   }
   if (status !== '0') {
     const text = headerText(trailers['grpc-message'] ?? headers['grpc-message']) ?? ''
-    throw new AgentError(statusCodeName(Number(status)), decoded(text))
+    const reason = reasonIn(headerText(trailers[REASON] ?? headers[REASON]))
+    throw new AgentError(statusCodeName(Number(status)), decoded(text), { reason })
   }
 }
 
 function headerText(value: string | readonly string[] | undefined): string | undefined {
   return typeof value === 'string' ? value : value?.[0]
+}
+
+/** Undefined for those of other servers. */
+function reasonIn(text: string | undefined): Reason | undefined {
+  return text === 'moving' || text === 'moved' ? text : undefined
 }
 
 /** `grpc-message` is percent-encoded. */

@@ -26,7 +26,7 @@ export async function runsInDaemon(
 }
 
 function hasMoved(error: unknown): boolean {
-  return error instanceof AgentError && /: not found: its machine runs on /.test(error.message)
+  return error instanceof AgentError && error.reason === 'moved'
 }
 
 /** The keys of the machines that run; empty without a daemon. */

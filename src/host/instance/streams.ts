@@ -120,7 +120,7 @@ export class Moving extends AgentError {
   readonly outcome: Promise<Moved | undefined>
 
   constructor(key: string, outcome: Promise<Moved | undefined>) {
-    super('ABORTED', `instance ${key}: the machine is moving to another host`)
+    super('ABORTED', `instance ${key}: the machine is moving to another host`, { reason: 'moving' })
     this.outcome = outcome
   }
 }

@@ -1,8 +1,7 @@
 import type { Server, ServerDuplexStream, ServerWritableStream } from '@grpc/grpc-js'
 import { cancelled } from '../../base/abort.ts'
-import { StatusCode } from '../../base/errors.ts'
 import type { DuplexMethod, Failure, IncomingCall, StreamMethod } from '../method.ts'
-import { asBuffer, metadataOf, same } from './unary.ts'
+import { asBuffer, errorOf, metadataOf, same } from './unary.ts'
 
 type StreamCall = ServerWritableStream<Buffer, Uint8Array>
 type DuplexCall = ServerDuplexStream<Buffer, Uint8Array>
@@ -46,7 +45,7 @@ async function answer(
   const failure = await serve(incoming, (message) => sent(call, message))
   if (hangup.signal.aborted) return
   if (failure === undefined) call.end()
-  else call.emit('error', { code: StatusCode[failure.code], details: failure.message })
+  else call.emit('error', errorOf(failure))
 }
 
 function sent(call: StreamCall | DuplexCall, message: Uint8Array): Promise<void> {

@@ -1,9 +1,16 @@
-import { Metadata, type Server, type ServerWritableStream } from '@grpc/grpc-js'
+import { Metadata, type Server, type ServerWritableStream, type ServiceError } from '@grpc/grpc-js'
 import { cancelled, deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf, StatusCode } from '../../base/errors.ts'
 import { bytesOf } from '../../base/stored-bytes.ts'
 import { truncate } from '../../base/truncate.ts'
-import type { Encoded, IncomingCall, Method, Outcome } from '../method.ts'
+import {
+  type Encoded,
+  type Failure,
+  type IncomingCall,
+  type Method,
+  type Outcome,
+  REASON,
+} from '../method.ts'
 import { boundTraceparent, TRACEPARENT } from '../traceparent.ts'
 import type { InTurn } from '../turns.ts'
 
@@ -50,7 +57,7 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn, wasLost }: C
       })
       call.end(outcome.trailers && trailersOf(outcome.trailers))
     } else {
-      call.emit('error', { code: StatusCode[outcome.code], details: detailsOf(outcome.message) })
+      call.emit('error', { ...errorOf(outcome), details: detailsOf(outcome.message) })
     }
   }
   // grpc-js emits 'cancelled' once for every call: when its status has been sent, or when it never will be.
@@ -79,6 +86,12 @@ function serveCall(call: UnaryCall, method: Method, { peer, inTurn, wasLost }: C
     // Methods do not reject; the agent must survive one that does.
     (error) => answer({ ok: false, code: 'INTERNAL', message: messageOf(error) }),
   )
+}
+
+/** What grpc-js sends of a failure. */
+export function errorOf({ code, message, reason }: Failure): Partial<ServiceError> {
+  const metadata = reason === undefined ? {} : { metadata: trailersOf({ [REASON]: reason }) }
+  return { code: StatusCode[code], details: message, ...metadata }
 }
 
 export function metadataOf({

@@ -76,6 +76,14 @@ describe('a gRPC connection', () => {
     await expect(answers()).rejects.toMatchObject({ code: 'NOT_FOUND', message: 'gone away' })
   })
 
+  it.each([
+    ['moving', 'moving'],
+    ['asleep', undefined],
+  ])('throws with the reason %s of a server the reason %s', async (sent, reason) => {
+    answerWith([message('one')], { 'grpc-status': '10', 'microvm-reason': sent })
+    await expect(answers()).rejects.toMatchObject({ code: 'ABORTED', reason })
+  })
+
   it('refuses a message that is too large before it has come', async () => {
     answerWith([Buffer.from([0, 0xff, 0xff, 0xff, 0xff])], { 'grpc-status': '0' })
     await expect(answers()).rejects.toMatchObject({ code: 'RESOURCE_EXHAUSTED' })

@@ -117,6 +117,13 @@ describe('a gRPC connection', () => {
     }
   })
 
+  it('answers an error with its reason', async () => {
+    answer = async () => ({ ok: false, code: 'NOT_FOUND', message: 'test: not found', reason: 'moved' })
+    const error = await grpc.call('test.Echo/Answer', Buffer.alloc(0)).catch((failure) => failure)
+    expect(error).toMatchObject({ code: status.NOT_FOUND, details: 'test: not found' })
+    expect(error.metadata.get('microvm-reason')).toEqual(['moved'])
+  })
+
   it('survives a method that rejects', async () => {
     answer = async () => {
       throw new Error('a bug')

@@ -59,7 +59,9 @@ describe('a method with streams in both directions', () => {
     )
     const answers: string[] = []
     const ended = new Promise<string>((resolve) => {
-      call.on('error', ({ code, details }: ServiceError) => resolve(`${code} ${details}`))
+      call.on('error', ({ code, details, metadata: trailers }: ServiceError) =>
+        resolve([code, details, ...trailers.get('microvm-reason')].join(' ')),
+      )
       call.on('end', () => resolve('end'))
     })
     call.on('data', (bytes: Buffer) => answers.push(bytes.toString()))
@@ -88,11 +90,11 @@ describe('a method with streams in both directions', () => {
         break
       }
       await send(Buffer.from('more'))
-      return { ok: false, code: 'NOT_FOUND', message: 'test: not found' }
+      return { ok: false, code: 'NOT_FOUND', message: 'test: not found', reason: 'moved' }
     }
     const { call, answers, ended } = open()
     call.write(Buffer.from('a'))
-    expect(await ended).toBe('5 test: not found')
+    expect(await ended).toBe('5 test: not found moved')
     expect(answers).toEqual(['a', 'more'])
   })
 

@@ -14,7 +14,7 @@ export class MovedAway extends AgentError {
 
   constructor(key: string, { cameFrom, moved, tenant }: MovedRecord & { readonly moved: Moved }) {
     const place = moved.host === '' ? 'another host' : `host ${moved.host} at ${moved.endpoint}`
-    super('NOT_FOUND', `instance ${key}: not found: its machine runs on ${place}`)
+    super('NOT_FOUND', `instance ${key}: not found: its machine runs on ${place}`, { reason: 'moved' })
     this.moved = moved
     this.cameFrom = cameFrom
     this.tenant = tenant

@@ -70,7 +70,11 @@ describe('callers of the agent', { timeout: 180_000 }, () => {
     }
     await hosts.move('a', 'b')
     expect(told).toMatchObject({
-      ...{ code: 'ABORTED', message: 'instance web: the machine is moving to another host' },
+      ...{
+        code: 'ABORTED',
+        message: 'instance web: the machine is moving to another host',
+        reason: 'moving',
+      },
     })
     await hosts.leave('b')
     const { endpoint } = hosts.controller.hosts.get('b') ?? {}

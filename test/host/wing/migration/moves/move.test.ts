@@ -70,7 +70,7 @@ describe('a machine that moves between two hosts', { timeout: TIMEOUT_MS }, () =
     const [a, b] = [await hosts.open('a'), await hosts.open('b')]
     expect(a.instances.list(ADMIN)).toEqual([])
     await expect(a.instances.get('web', ADMIN)).rejects.toMatchObject({
-      code: 'NOT_FOUND',
+      ...{ code: 'NOT_FOUND', reason: 'moved' },
       message: `instance web: not found: its machine runs on host b at ${endpoint}`,
     })
     const { moved, position } = told
