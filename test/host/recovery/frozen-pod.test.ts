@@ -74,6 +74,7 @@ describe('a pod', () => {
       pod.add('counting', 'e', ['true']),
       pod.agent.resumeContainer({ containerId: 'paused' }),
       pod.agent.removeContainer({ containerId: 'counting' }),
+      pod.agent.resizeVolume({ volumeGuestPath: DISK, size: 32n << 20n }),
       pod.agent.copyFile({
         path: '/run/kata-containers/shared/containers/f',
         fileSize: 1n,

@@ -131,6 +131,31 @@ describe('streams over ports with agent.stream_resume', () => {
     expect(await added.wait()).toBe(128 + SIGPIPE)
   })
 
+  it('are refused when all others may hold 16 MiB, until one of them is over', async () => {
+    const next = async (number: number) => {
+      const port = await listen(100 + number)
+      const added = await pod.add('host', `full-${number}`, ['cat'], { ports: { stdoutPort: 100 + number } })
+      return { added, socket: await port.next() }
+    }
+    const most = (16 * 1024 * 1024) / KEPT_BYTES
+    const all = []
+    for (let number = 0; number < most; number++) all.push(await next(number))
+    await listen(99)
+    await expect(pod.add('host', 'refused', ['true'], { ports: { stdoutPort: 99 } })).rejects.toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      message: 'stdout: 64 outputs hold 16 MiB until they are acknowledged, want no more',
+    })
+    await expect(pod.add('host', 'calls', ['true'])).resolves.toBeDefined()
+    const end = async ({ added, socket }: Awaited<ReturnType<typeof next>>) => {
+      socket.resume().end(Buffer.alloc(8))
+      await added.closeStdin()
+      expect(await added.wait()).toBe(0)
+    }
+    for (const one of all.splice(0, 1)) await end(one)
+    all.push(await next(most))
+    for (const one of all) await end(one)
+  })
+
   it('end when the host claims a total of the future', async () => {
     const port = await listen(6)
     const added = await pod.add('host', 'liar', ['seq', `${COUNT}`], { ports: { stdoutPort: 6 } })

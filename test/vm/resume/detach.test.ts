@@ -4,8 +4,9 @@ import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle
 import { clientFor, type ServiceClient } from '../../../src/rpc/client.ts'
 import type { Pod } from '../../support/containers/pod.ts'
 import { listenForMany } from '../../support/host/host-ports.ts'
+import { ResumingReader } from '../../support/host/resuming-host.ts'
 import { CRUN, cannotBoot, type TestGuest } from '../../support/vm/boot-guest.ts'
-import { bootPod } from '../../support/vm/guest-pod.ts'
+import { bootPod, GUEST_PROC } from '../../support/vm/guest-pod.ts'
 import { HOT_VSOCK, HotVsock } from '../../support/vm/hot-plug/hot-vsock.ts'
 
 const LINES = 60_000
@@ -72,5 +73,55 @@ describe.skipIf(cannotBoot() !== undefined)('a guest whose streams are detached'
     expect(got.length + rest.length).toBe(BYTES)
     expect(await output.wait()).toBe(0)
     for (const each of [again, otherAgain]) each.close()
+  })
+})
+
+/** More than the connections bring that are lost. */
+const NUMBERS = 1_500_000
+const DEVICES = 100
+
+describe.skipIf(cannotBoot() !== undefined)('a guest whose vsock device comes and goes 100 times', () => {
+  let guest: TestGuest
+  let pod: Pod
+  let vsock: HotVsock
+  beforeAll(async () => {
+    const append = [CRUN, 'agent.stream_grace=600', 'agent.stream_resume=true']
+    ;({ guest, pod } = await bootPod({ ...HOT_VSOCK, append }))
+    vsock = new HotVsock(guest)
+    await pod.run('host', ['sleep', '1000'])
+  })
+  afterAll(async () => {
+    await guest?.stop()
+    await vsock?.end()
+  })
+
+  /** Of all processes of the guest. */
+  async function descriptors(): Promise<number> {
+    const capabilities = ['CAP_SYS_PTRACE', 'CAP_DAC_READ_SEARCH']
+    const options = { mounts: [GUEST_PROC], capabilities }
+    return Number(await pod.output('descriptors', 'ls /guest/proc/[0-9]*/fd | wc -w', options))
+  }
+
+  it('goes on with its stream at each, and keeps no descriptor', { timeout: 300_000 }, async () => {
+    const before = await descriptors()
+    let port = await listenForMany(`${vsock.path}_${PORT}`)
+    const output = await pod.add('host', 'numbers', ['seq', `${NUMBERS}`], { ports: { stdoutPort: PORT } })
+    const reader = new ResumingReader()
+    for (let device = 1; device <= DEVICES; device++) {
+      await reader.read(await port.next(), reader.total + 1)
+      port.close()
+      port = await listenForMany(`${vsock.nextPath}_${PORT}`)
+      await vsock.unplug()
+      await vsock.plug()
+    }
+    await reader.read(await port.next())
+    port.close()
+    const numbers = Array.from({ length: NUMBERS }, (_, index) => `${index + 1}\n`).join('')
+    expect(reader.bytes.toString() === numbers).toBe(true)
+    expect(await output.wait()).toBe(0)
+    expect(new Set(reader.openings.map(({ name }) => name)).size).toBe(1)
+    expect(reader.openings).toHaveLength(DEVICES + 1)
+    expect((await guest.introspection.getSandbox({})).agentRestarts).toBe(0)
+    expect(await descriptors()).toBeLessThan(before + DEVICES / 4)
   })
 })
