@@ -20,7 +20,7 @@ import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
 import type { Instances } from './instances.ts'
 import { type HostLeases, type LeaseHost, openLeases } from './leases/host-leases.ts'
 import { Volumes, type VolumesHost } from './leases/volumes.ts'
-import { INSTANCE_LIMITS } from './limits.ts'
+import { INSTANCE_LIMITS, type InstanceLimits } from './limits.ts'
 import { cpuShares, hostNodes } from './machine/cpu-shares.ts'
 import { hostLinks } from './machine/host-links.ts'
 import { VARIABLES } from './machine/instance-files.ts'
@@ -37,6 +37,8 @@ export interface HostInstancesOptions {
   readonly registry: Registry
   readonly secrets?: Secrets | undefined
   readonly log: Logger
+  /** INSTANCE_LIMITS by default. */
+  readonly limits?: InstanceLimits | undefined
   /** MICROVM_ACCEL. */
   readonly acceleration: string | undefined
   /** Whether the machines end with this process, in place of going on without it. */
@@ -106,6 +108,7 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
   return await openInstances({
     ...options,
     ...hostParts(),
+    limits: options.limits ?? INSTANCE_LIMITS,
     uids: isRoot ? uidClaims({ range: uids, stateFolder: options.stateFolder, log: options.log }) : undefined,
     plan: hostPlan(
       {

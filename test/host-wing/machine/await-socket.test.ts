@@ -21,15 +21,11 @@ describe('awaitSocket', () => {
 
   const child = (exit?: HeldChild['exit']) => ({ name: 'server', pid: server.pid ?? 0, exit })
 
-  /** Waits for a server's socket; `onBound` is called when the daemon looks for its process. */
+  /** Waits for a server's socket; `onBound` is called before the daemon looks whether it listens. */
   function start({ onBound = () => {}, ms = 20_000 }) {
     const folder = temporaryFolder()
     listeners = []
     const holder = {
-      children: async () => {
-        onBound()
-        return [child()]
-      },
       onExit: (listener: (child: HeldChild) => void) => {
         listeners.push(listener)
         return () => {}
@@ -40,6 +36,8 @@ describe('awaitSocket', () => {
     const waited = awaitSocket(path, { holder, name: 'server', log: '/nowhere', ms }, async () => {
       server = spawn('perl', ['-e', SERVER, folder], { stdio: ['pipe', 'pipe', 'inherit'] })
       await once(server.stdout ?? server, 'data')
+      onBound()
+      return child()
     })
     return { path, waited }
   }

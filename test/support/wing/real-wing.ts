@@ -28,7 +28,7 @@ export function openReal(
     log = silentLogger(),
     ...options
   }: Partial<
-    Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'leases' | 'log' | 'quotas' | 'secrets'>
+    Pick<HostInstancesOptions, 'catalogue' | 'defaults' | 'leases' | 'limits' | 'log' | 'quotas' | 'secrets'>
   > & {
     readonly atStep?: AtStep | undefined
   } = {},

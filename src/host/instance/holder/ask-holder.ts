@@ -49,7 +49,8 @@ export async function endChild(context: ChildContext, name: string): Promise<voi
     await answer(context, holder.kill(name, SIGKILL), limits.endMs)
     await answer(context, ended.promise, limits.endMs)
   } catch (error) {
-    // The end of the holder, which is undone later, ends the process too.
+    // A holder that answers again carries this out after what it was asked before, such as the start of the process.
+    void holder.kill(name, SIGKILL).catch(() => {})
     context.log.warn('process not ended', { name, error: messageOf(error) })
   } finally {
     stopListening()

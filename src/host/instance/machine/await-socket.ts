@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import type { Holder } from '../holder/holder.ts'
+import type { HeldChild, Holder } from '../holder/holder.ts'
 import { lastLine } from './machine.ts'
 
 /** Between two looks whether a socket that is there listens, which no event tells. */
@@ -17,7 +17,7 @@ const LOOK_MS = 20
 export async function awaitSocket(
   path: string,
   process: { readonly holder: Holder; readonly name: string; readonly log: string; readonly ms: number },
-  start: () => Promise<unknown>,
+  start: () => Promise<Pick<HeldChild, 'pid'>>,
 ): Promise<void> {
   const { holder, name, log, ms } = process
   const appeared = Promise.withResolvers<void>()
@@ -33,11 +33,9 @@ export async function awaitSocket(
   })
   void holder.ended.then(() => refuse('its holder has ended'))
   try {
-    await start()
+    const { pid } = await start()
     look()
     await abortable(appeared.promise, over.signal)
-    const children = await abortable(holder.children(), over.signal)
-    const pid = children.find((child) => child.name === name)?.pid ?? 0
     while (!(await isListening(pid, path))) await sleep(LOOK_MS, undefined, { signal: over.signal })
   } catch (error) {
     over.signal.throwIfAborted()

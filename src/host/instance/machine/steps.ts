@@ -11,7 +11,7 @@ import { makeOwnFiles } from '../documents/own-files.ts'
 import { filtered, type PacketFilters } from '../filters/nft.ts'
 import { type Ruleset, tableOf, withoutTable } from '../filters/tap-rules.ts'
 import { answer, endChild, endRunning } from '../holder/ask-holder.ts'
-import type { ChildPlan, Holder } from '../holder/holder.ts'
+import type { ChildPlan, HeldChild, Holder } from '../holder/holder.ts'
 import { FENCE_STEP, LEASE_STEP, volumeStep } from '../leases/lease-steps.ts'
 import type { MachineLease } from '../leases/machine-lease.ts'
 import type { Server, Volumes } from '../leases/volumes.ts'
@@ -221,6 +221,8 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
       const plan = { name, argv: present(argv), walls, output: 'log' } as const
       const log = join(context.folder, `${name}.log`)
       const process = { holder, name, log, ms: context.limits.daemonMs }
+      // The holder may have carried out a start whose answer was not awaited any more.
+      await endChild(context, name)
       await awaitSocket(socket, process, () => startChild(context, plan)).catch((error) => {
         throw explainDaemon(error, { key, name, isRoutable: context.links.isRoutable() })
       })
@@ -359,9 +361,9 @@ function isStepName(name: string): name is StepName {
   return Object.hasOwn(STEPS, name)
 }
 
-async function startChild(context: StepContext, plan: ChildPlan): Promise<void> {
+async function startChild(context: StepContext, plan: ChildPlan): Promise<HeldChild> {
   try {
-    await answer(context, holderOf(context).start(plan))
+    return await answer(context, holderOf(context).start(plan))
   } catch (error) {
     throw error instanceof AgentError ? explainStart(error, context.folder, plan) : error
   }
