@@ -20,7 +20,7 @@ import type { HostFacts } from './manifest.ts'
 import { agentAnswers, checkTemplate, withLink, writeLinkItem } from './template-link.ts'
 import { fileDigests, type TemplateRecord, templateOf, templateRecords } from './template-record.ts'
 
-/** Machines that were saved as soon as their agents answered, for clones (docs/suspend.md). */
+/** Machines that were saved once their agents had run a container, for clones (docs/suspend.md). */
 export interface Templates {
   /** Begins to make the template, unless it is there or being made. Throws INVALID_ARGUMENT for a machine that can be none. */
   ensure(specification: Specification): Promise<Template>
@@ -162,7 +162,7 @@ class HostTemplates implements Templates {
     this.#isClosed = true
   }
 
-  /** Boots the machine, and saves it once its agent answers. On failure nothing of it is left but the text. Never throws. */
+  /** Boots the machine, and saves it once its agent has run a container. On failure nothing of it is left but the text. Never throws. */
   async #make(making: Making): Promise<void> {
     const { instances, log, answers } = this.#parts
     const { name, specification } = making.record

@@ -95,9 +95,13 @@ describe.skipIf(cannotBoot() !== undefined)('./microvm run beside a daemon', () 
     const made = await first.result
     const progress = /^microvm: making template-[0-9a-f]{12}, of which later runs are clones\n$/
     expect(made).toMatchObject({ status: 7, stderr: expect.stringMatching(progress) })
-    const [timed, ended] = [run('--warm', '--json', 'sh', '-c', draw), run('--warm', 'sh', '-c', draw)]
+    const timed = run('--warm', '--json', 'sh', '-c', draw)
+    const ended = run('--warm', '--name', 'own', 'sh', '-c', draw)
     timed.stdin.end('3\n')
     const uuid = String((await on(ended.stdout, 'data').next()).value)
+    const own = (...words: readonly string[]) => ctl(['-a', 'microvm://own', ...words], { env })
+    expect((await own('events')).stdout).toContain('microvm-rehearsal ended: status 0\n')
+    expect((await own('-o', 'json', 'ListContainers')).stdout).not.toContain('rehearsal')
     for (const signal of ['SIGTERM', 'SIGINT'] as const) ended.kill(signal)
     const { stderr, status } = await ended.result
     expect(stderr).toBe('')
