@@ -182,7 +182,7 @@ function backendStatus(instance: MachineInstance, key: string, facts: Facts): Ba
     node,
     sizeBytes: BigInt(size ?? 0),
     locks: locksOf(node, facts.graph),
-    jobs: facts.jobs.flatMap(({ device, type }) => (device === node ? [type] : [])),
+    jobs: jobsOn(node, facts),
     lastError: instance.diskErrors.get(node) ?? '',
   }
 }
@@ -191,9 +191,29 @@ function backendStatus(instance: MachineInstance, key: string, facts: Facts): Ba
 const LOCKS = ['write', 'resize']
 
 function locksOf(node: string, { nodes, edges }: BlockGraph): string[] {
-  const id = nodes.find(({ name }) => name === node)?.id
+  const id = nodes.find(({ type, name }) => type === 'block-driver' && name === node)?.id
   const rights = edges.flatMap(({ child, perm }) => (child === id ? perm : []))
   return LOCKS.filter((right) => rights.includes(right))
+}
+
+/** The kinds of the jobs that use the node or one below it. */
+function jobsOn(node: string, { graph, jobs }: Facts): string[] {
+  return jobs.flatMap(({ device, type }) => {
+    const used = belowOf(graph, 'block-job', device)
+    return [...belowOf(graph, 'block-driver', node)].some((id) => used.has(id)) ? [type] : []
+  })
+}
+
+/** The ids of a node and of all below it. */
+function belowOf(
+  { nodes, edges }: BlockGraph,
+  kind: BlockGraph['nodes'][0]['type'],
+  name: string,
+): Set<number> {
+  const below = new Set(nodes.flatMap((node) => (node.type === kind && node.name === name ? [node.id] : [])))
+  // A set is walked with what is added to it meanwhile.
+  for (const id of below) for (const { parent, child } of edges) if (parent === id) below.add(child)
+  return below
 }
 
 function mapValues<V, R>(

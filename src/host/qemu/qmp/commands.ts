@@ -233,7 +233,11 @@ export interface MigrationInfo {
 }
 
 export interface BlockGraph {
-  readonly nodes: readonly { readonly id: number; readonly name: string }[]
+  readonly nodes: readonly {
+    readonly id: number
+    readonly type: 'block-backend' | 'block-job' | 'block-driver'
+    readonly name: string
+  }[]
   readonly edges: readonly {
     readonly name: string
     readonly parent: number

@@ -1,10 +1,11 @@
 import { readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { BLOCK } from '../../../support/wing/layer-bytes.ts'
 import { LayeredDisks } from '../../../support/wing/layered-disks.ts'
 import { ADMIN } from '../../../support/wing/requests.ts'
@@ -42,6 +43,35 @@ describe('the layers of a real machine', () => {
     })
     await machine.stop()
     expect(bytesOfFile(join(machine.disks, 'root'))).toEqual([4, 5, 6, 3])
+    expect(await machine.remove()).toEqual([])
+  })
+
+  it('have the job of their merge in the status of their disk alone', async () => {
+    const machine = new LayeredDisks()
+    await machine.make()
+    await machine.write('root', [0, 1])
+    await machine.snapshot('one')
+    await machine.write('root', [0, 2])
+    const jobs = async () => {
+      const { backends } = await (await machine.open()).get('web', ADMIN)
+      return [backends['root-file']?.jobs, backends['data-file']?.jobs]
+    }
+    const { execute } = QmpClient.prototype
+    const seen: unknown[] = []
+    const spy = vi.spyOn(QmpClient.prototype, 'execute').mockImplementation(async function (
+      this: QmpClient,
+      ...words
+    ) {
+      if (words[0] === 'job-complete') seen.push(await jobs())
+      return execute.apply(this, words)
+    })
+    await machine.rm('one').finally(() => spy.mockRestore())
+    // One disk's layer is merged after the other's.
+    expect(seen).toEqual([
+      [['commit'], []],
+      [[], ['commit']],
+    ])
+    expect(await jobs()).toEqual([[], []])
     expect(await machine.remove()).toEqual([])
   })
 
