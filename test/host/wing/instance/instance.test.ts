@@ -8,10 +8,10 @@ import {
   ChangeStateRequest_Change as Change,
   Device,
   EnsureInstanceRequest,
-  type Instance,
   State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
+import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
@@ -28,9 +28,9 @@ afterEach(async () => {
   }
 })
 
-async function open(does: Parameters<typeof lifePlan>[1] = 'idle') {
+async function open(does: Parameters<typeof lifePlan>[1] = 'idle', limits = INSTANCE_LIMITS) {
   const folder = temporaryFolder()
-  const instances = await openReal(folder, memoryRegistry())
+  const instances = await openReal(folder, memoryRegistry(), { limits })
   opened.push(instances)
   return { folder, instances, plan: lifePlan(join(folder, 'disks'), does) }
 }
@@ -79,16 +79,18 @@ describe('a guest', () => {
 
 describe('a process that fails', () => {
   it.each([
-    [
-      'QEMU is killed',
-      (made: Instance) => process.kill(made.qemuPid, 'SIGKILL'),
-      'QEMU was ended by signal 9',
-    ],
-    ['the holder is killed', (made: Instance) => process.kill(made.holderPid, 'SIGKILL'), 'the holder died'],
-  ])('stops the instance when %s', async (_, fail, reason) => {
-    const { instances, plan, folder } = await open()
-    fail(await instances.ensure(plan.request, ADMIN))
+    ['QEMU is killed', 'qemuPid', 'SIGKILL', 'QEMU was ended by signal 9', [0, 0]],
+    ['QEMU does not answer', 'qemuPid', 'SIGSTOP', 'QEMU did not answer `stop` within', [0, 1]],
+    ['the holder is killed', 'holderPid', 'SIGKILL', 'the holder died', [1, 0]],
+  ] as const)('stops the instance when %s, and counts it', async (_, which, signal, reason, counts) => {
+    const { instances, plan, folder } = await open('idle', { ...INSTANCE_LIMITS, commandMs: 2000 })
+    await instances.ensure(plan.request, ADMIN)
+    const made = await change(instances, Change.RUN)
+    process.kill(made[which], signal)
+    await change(instances, Change.PAUSE).catch(() => {})
     expect(await stopped(instances)).toContain(reason)
+    const samples = ['microvm_instance_changes_total{kind="holder died"}', 'microvm_qmp_errors_total']
+    expect(samples.map((sample) => countOf(instances, sample))).toEqual(counts)
     await instances.remove('web', ADMIN)
     expect(leftovers(folder)).toEqual([])
   })
@@ -258,6 +260,14 @@ describe('a process that fails', () => {
 })
 
 /** Resolves when the instance is stopped, with the reason. */
+function countOf(instances: Instances, sample: string): number {
+  const line = instances
+    .metrics()
+    .split('\n')
+    .find((each) => each.startsWith(`${sample} `))
+  return Number(line?.slice(sample.length) ?? 0)
+}
+
 async function stopped(instances: Instances): Promise<string> {
   for await (const { changes } of instances.watch({ after: 0n, once: false }, ADMIN)) {
     if (changes.some(({ state }) => state === State.STOPPED)) break
