@@ -87,8 +87,11 @@ const KEPT: Readonly<Record<string, readonly string[]>> = {
   priorities: ['name', 'priority'],
 }
 
-/** Members whose names differ in more than their first letters. */
-const NAMES: Readonly<Record<string, string>> = { errnoret: 'errnoRet', Pagesize: 'pageSize' }
+/** The member of each field: those whose names differ in more than their first letters, and all that were asked for. */
+const NAMES = new Map([
+  ['errnoret', 'errnoRet'],
+  ['Pagesize', 'pageSize'],
+])
 
 /** Members that hold a map: its keys are no names of fields. */
 const MAPS = ['annotations', 'sysctl']
@@ -96,13 +99,20 @@ const MAPS = ['annotations', 'sysctl']
 function membersOf(message: object, holder: string): { [key: string]: Json } {
   const members: { [key: string]: Json } = {}
   for (const [field, value] of Object.entries(message)) {
-    const name =
-      NAMES[field] ?? field.replace(/^[A-Z]+(?=[A-Z][a-z]|$)|^[A-Z]/, (begin) => begin.toLowerCase())
+    const name = nameOf(field)
     const json = jsonOf(value, name)
     if (json === undefined || (name === 'timeout' && Number(json) < 0)) continue
     if (KEPT[holder]?.includes(name) || !isEmpty(json)) members[name] = json
   }
   return members
+}
+
+function nameOf(field: string): string {
+  const known = NAMES.get(field)
+  if (known !== undefined) return known
+  const name = field.replace(/^[A-Z]+(?=[A-Z][a-z]|$)|^[A-Z]/, (begin) => begin.toLowerCase())
+  NAMES.set(field, name)
+  return name
 }
 
 function jsonOf(value: unknown, name: string): Json | undefined {
