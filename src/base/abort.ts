@@ -18,8 +18,12 @@ export class LateAbort {
     return this.#controller.signal
   }
 
+  get aborted(): boolean {
+    return this.#reason !== undefined
+  }
+
   /** Only the first call has an effect. */
-  abort(reason: Error): void {
+  abort(reason: Error = OVER): void {
     this.#reason ??= reason
     this.#controller?.abort(this.#reason)
   }
@@ -53,7 +57,7 @@ export function cancelled(): AgentError {
 const DEADLINE_EXCEEDED = new AgentError('DEADLINE_EXCEEDED', 'timeout')
 const CANCELLED = new AgentError('CANCELLED', 'the client cancelled the call')
 
-/** Passed to `abort`, because Node otherwise makes an error with a stack for each wait. */
+/** For waits that end without a fault: Node would make an error with a stack for each. */
 const OVER = new AgentError('CANCELLED', 'the wait is over')
 
 /** Waits for `work` at most `ms`, then throws the error of `late`. The work itself goes on. */

@@ -1,3 +1,4 @@
+import { LateAbort } from '../../base/abort.ts'
 import type { Os } from '../../os/os.ts'
 
 /** cgroup v1 notifies before the kernel kills a process; the kill is counted a little later. */
@@ -29,7 +30,7 @@ export async function watchOom(
 ): Promise<OomWatch> {
   const { folder, isV2 } = source
   const file = isV2 ? 'memory.events' : 'memory.oom_control'
-  const ended = new AbortController()
+  const ended = new LateAbort()
   const kills = async () => {
     const [text = ''] = await os.files.readSmall([`${folder}/${file}`])
     return BigInt(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0)

@@ -55,7 +55,7 @@ export async function endAndRemove(
       endedCreation = state.name === 'creating'
       container.interrupt()
       if ('parts' in state) {
-        state.parts.processes.interruptStarts(toBeRemoved(container.id))
+        state.parts.processes.interruptStarts(() => toBeRemoved(container.id))
         await state.parts.cgroup.killAll()
       }
     }
@@ -124,7 +124,7 @@ async function endProcesses(
   id: string,
   { init, processes, cgroup }: ContainerParts,
 ): Promise<void> {
-  processes.interruptStarts(toBeRemoved(id))
+  processes.interruptStarts(() => toBeRemoved(id))
   const killAll = async () => {
     await cgroup.killAll()
     for (const { pid, status } of processes.tracked()) if (status === undefined) kill(os, log, pid)

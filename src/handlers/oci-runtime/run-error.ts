@@ -44,6 +44,7 @@ function faultOf(program: string, reason: string): string | undefined {
 
 /** The last error of a runtime's log contains the earlier ones, which are its causes. Entries of crun take several lines. */
 export function lastError(log: string): string | undefined {
+  if (log === '') return undefined
   return log
     .split(/^(?=\{)/m)
     .map(errorMessage)

@@ -103,10 +103,10 @@ export class ProcessTable {
     )
   }
 
-  /** Makes the starts under way fail with `reason` and undo themselves. */
-  interruptStarts(reason: AgentError): void {
+  /** Makes the starts under way fail with a `reason` and undo themselves. */
+  interruptStarts(reason: () => AgentError): void {
     for (const entry of this.#entries.values()) {
-      if (entry.name === 'starting') entry.interrupt.abort(reason)
+      if (entry.name === 'starting') entry.interrupt.abort(reason())
     }
   }
 

@@ -1,4 +1,4 @@
-import { abortable } from '../../base/abort.ts'
+import { abortable, LateAbort } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import { bytesOf, type StoredBytes } from '../../base/stored-bytes.ts'
@@ -29,7 +29,7 @@ export class InputStream implements ProcessInput {
   /** Terminal input passes this pipe, because splice(2) needs a pipe at one end. */
   #pipe: Fd | undefined
   /** Ends a blocked write when the process has ended or the stream is closed. */
-  readonly #stop = new AbortController()
+  readonly #stop = new LateAbort()
   #queue: Promise<void> = Promise.resolve()
   #ending: Promise<void> | undefined
   /** The write during which the previous agent died. */
@@ -80,7 +80,7 @@ export class InputStream implements ProcessInput {
   }
 
   #stopOrForget(number: bigint): void {
-    if (this.#resumed?.number === number) this.#resumed.stop.abort(brokenPipe())
+    if (this.#resumed?.number === number) this.#resumed.stop.abort(BROKEN_PIPE)
     else this.#forget(number)
   }
 
@@ -89,11 +89,11 @@ export class InputStream implements ProcessInput {
   }
 
   processEnded(): void {
-    this.#stop.abort(brokenPipe())
+    this.#stop.abort(BROKEN_PIPE)
   }
 
   async close(): Promise<void> {
-    this.#stop.abort(brokenPipe())
+    this.#stop.abort(BROKEN_PIPE)
     const released = this.#release()
     await Promise.all([released, this.#closeFile()])
   }
@@ -141,11 +141,11 @@ export class InputStream implements ProcessInput {
 
   async #writeAll(data: Uint8Array, signal: AbortSignal, number: bigint): Promise<void> {
     signal.throwIfAborted()
-    if (this.#fd === undefined) throw brokenPipe()
+    if (this.#fd === undefined) throw BROKEN_PIPE
     const file = this.#file ?? (await this.#makeFile())
     while (!file.hasRoom) await this.#room.next(AbortSignal.any([signal, this.#stop.signal]))
     signal.throwIfAborted()
-    if (this.#file === undefined) throw brokenPipe()
+    if (this.#file === undefined) throw BROKEN_PIPE
     file.begin(data, number)
     await this.#moveAll(file, signal)
   }
@@ -158,7 +158,7 @@ export class InputStream implements ProcessInput {
     for (;;) {
       signal.throwIfAborted()
       const { place } = data
-      if (this.#fd === undefined || place === undefined) throw brokenPipe()
+      if (this.#fd === undefined || place === undefined) throw BROKEN_PIPE
       const { fd, offset } = place
       const position = this.#streams.position(fd)
       if (position < offset) this.#streams.setPosition(fd, offset)
@@ -173,7 +173,7 @@ export class InputStream implements ProcessInput {
     try {
       for (;;) {
         signal.throwIfAborted()
-        if (this.#fd === undefined) throw brokenPipe()
+        if (this.#fd === undefined) throw BROKEN_PIPE
         const isMoved =
           this.#pipe === undefined
             ? this.#move(file.fd, this.#fd, file.current?.restBytes ?? 0)
@@ -234,7 +234,7 @@ export class InputStream implements ProcessInput {
       // Store the file after the pipe: an agent that finds the file then also finds the pipe.
       stored.put('stdin-data', file.fd)
       await stored.accepted()
-      if (this.#fd === undefined) throw brokenPipe()
+      if (this.#fd === undefined) throw BROKEN_PIPE
     } catch (error) {
       file.close()
       await this.#closeFile()
@@ -272,6 +272,7 @@ function isMoved(streams: Streams, data: Uint8Array | StoredBytes): boolean {
   return streams.position(fd) === offset + data.length
 }
 
-function brokenPipe(): AgentError {
-  return new AgentError('INTERNAL', 'write stdin: EPIPE: the process has ended', { errno: 'EPIPE' })
-}
+/** One for all: each process ends its input with it. */
+const BROKEN_PIPE = new AgentError('INTERNAL', 'write stdin: EPIPE: the process has ended', {
+  errno: 'EPIPE',
+})

@@ -1,3 +1,4 @@
+import { LateAbort } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
@@ -45,7 +46,8 @@ export class OutputStream implements ProcessOutput {
   /** Whether the pipe may be made larger: no size was configured. */
   #mayGrow: boolean
   /** Aborted when reads stop waiting for output and take only what the pipe holds. */
-  readonly #final = new AbortController()
+  readonly #final = new LateAbort()
+  #stopDraining: (() => void) | undefined
   #processEnded = false
   /** The most bytes to read once it is final: other processes wrote the bytes beyond the pipe's capacity later. */
   #restBytes: number
@@ -107,8 +109,8 @@ export class OutputStream implements ProcessOutput {
   processEnded(): void {
     if (this.#processEnded) return
     this.#processEnded = true
-    const finish = () => this.#final.abort()
-    this.#clock.sleep(DRAIN_MS, this.#final.signal).then(finish, finish)
+    if (this.#final.aborted) return
+    this.#stopDraining = this.#clock.startTimer(DRAIN_MS, () => this.#final.abort())
   }
 
   get taken(): TakenByRequests['taken'] {
@@ -120,6 +122,7 @@ export class OutputStream implements ProcessOutput {
     if (!this.#closed) {
       this.#closed = true
       this.#file?.seal()
+      this.#stopDraining?.()
       this.#final.abort()
       this.#changes.announce()
       this.#releaseWhenUnused()
@@ -189,7 +192,7 @@ export class OutputStream implements ProcessOutput {
         return file.take(unread.start, Math.min(unread.length, maxBytes), taker)
       }
       if (this.#ended) return NO_OUTPUT
-      const isFinal = this.#final.signal.aborted
+      const isFinal = this.#final.aborted
       const moved = this.#pull(file, maxBytes)
       if (moved !== undefined && moved > 0) this.#keep(file, moved)
       if (moved === undefined && !isFinal) {

@@ -1,4 +1,5 @@
 import { constants, watch, writeFileSync } from 'node:fs'
+import { LateAbort } from '../../base/abort.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
@@ -34,7 +35,7 @@ export function linuxCgroupEvents(native: Native, streams: Streams): CgroupEvent
         streams.close(event)
         throw error
       }
-      const closing = new AbortController()
+      const closing = new LateAbort()
       followEvents(streams, event, closing.signal, happened)
         // Only `close` ends it.
         .catch(() => {})
