@@ -46,16 +46,9 @@ function shownKey(text: string): string {
   return JSON.stringify(text.length > MAX_KEY_BYTES ? `${text.slice(0, MAX_KEY_BYTES)}…` : text)
 }
 
-/** Whether the key is the UUID of an object, which a metric may be named after. */
+/** Whether the key is the UUID of an object. */
 export function isUuid(key: SpecKey): boolean {
   return UUID.test(key)
-}
-
-/** The keys of the two components that an object of a control plane takes. Throws INVALID_ARGUMENT for no UUID. */
-export function keysOf(uuid: string): { readonly device: SpecKey; readonly backend: SpecKey } {
-  const device = specKey(uuid)
-  if (!isUuid(device)) throw new AgentError('INVALID_ARGUMENT', `key ${shownKey(uuid)}: want a UUID`)
-  return { device, backend: specKey(`${device}-backend`) }
 }
 
 /** The name of an instance's folder: its UUID, or a digest of its name. */

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest'
 import {
   instanceFolderName,
   isUuid,
-  keysOf,
   nodeNames,
   qemuId,
   type SpecKey,
@@ -75,16 +74,6 @@ describe('specKey', () => {
         expect(key === undefined ? undefined : specKey(key)).toBe(key)
       }),
     )
-  })
-})
-
-describe('keysOf', () => {
-  it('gives a device the UUID of its object, and the backend a suffix', () => {
-    expect(keysOf(UUID.toUpperCase())).toEqual({ device: UUID, backend: `${UUID}-backend` })
-  })
-
-  it('refuses a name', () => {
-    expect(() => keysOf('disk')).toThrow('key "disk": want a UUID')
   })
 })
 

@@ -10,6 +10,7 @@ import { leftovers } from '../../../support/wing/leftovers.ts'
 import { image } from '../../../support/wing/real-wing.ts'
 import { tinyGuest } from '../../../support/wing/tiny-guest.ts'
 import { ReflectingClient } from '../../api/reflecting-client.ts'
+import { parseMetrics } from '../../guest/prometheus-client.ts'
 
 const INSTANCES = 'microvm.instance.v1.InstanceService'
 const SECRETS = 'microvm.instance.v1.SecretService'
@@ -20,6 +21,21 @@ const CONTROLLER = 'metropolis.proto.vm.VMController'
 
 const SECRET = { uuid: '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11' }
 const key = 'web'
+
+/** In the life below. */
+const NAMES = [
+  key,
+  'copy',
+  'one',
+  'root',
+  'root-file',
+  'data',
+  'data-file',
+  'other',
+  'console',
+  'output',
+  'port',
+]
 
 type Call = readonly [service: string, method: string, request: JsonObject, status?: string]
 
@@ -102,6 +118,15 @@ describe('a client that knows the daemon by reflection alone', () => {
     await endChild(daemon)
   })
 
+  /** Those of instances, devices, backends and snapshots, whose number has no end. */
+  async function namesInMetrics(): Promise<readonly string[]> {
+    const [answer] = await client.call(INSTANCES, 'GetMetrics', {})
+    const samples = parseMetrics(String(answer?.text)).flatMap((family) => family.samples)
+    const words = samples.flatMap(({ labels }) => Object.values(labels)).flatMap((value) => value.split(' '))
+    expect(words).toContain('removed')
+    return words.filter((word) => NAMES.includes(word))
+  }
+
   it('gets the answer of each method', async () => {
     const calls = life(temporaryFolder())
     const expected = calls.map(([service, method, , status = 'OK']) => `${service}/${method} ${status}`)
@@ -116,6 +141,7 @@ describe('a client that knows the daemon by reflection alone', () => {
       ),
     )
     expect(new Set(calls.map(([service, method]) => `${service}/${method}`))).toEqual(new Set(told.flat()))
+    expect(await namesInMetrics()).toEqual([])
     // What held the memory of the clone ends once that is gone.
     await expect.poll(() => leftovers(state), { timeout: 20_000 }).toEqual([])
   })
