@@ -286,9 +286,9 @@ async function bringRing(
 async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send: Send): Promise<void> {
   const { recorded } = instance
   await atStep('arrival', 'commit')
+  await closeChannels(instance)
   await commitArrival(instance)
   send({ runs: {} })
-  await closeChannels(instance)
   await atStep('arrival', 'repair')
   await settleRepair(instance).catch((error) =>
     instance.context.log.warn('guest not repaired', { instance: instance.key, error: messageOf(error) }),
@@ -296,7 +296,7 @@ async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send:
   send({ done: { operation: recorded.timeline?.operation() } })
 }
 
-/** QEMU keeps what it had for the move, which would be in the way of the next one. */
+/** QEMU keeps what it had for the move, which would be in the way of the next one: nobody knows of it once the step is dropped. */
 async function closeChannels(instance: MachineInstance): Promise<void> {
   const { context } = instance
   const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }
@@ -355,8 +355,8 @@ export async function settleArrival(
       throw error
     })
   await letRunAgain(instance, endOf(step))
-  await commitArrival(instance)
   await closeChannels(instance)
+  await commitArrival(instance)
   return false
 }
 
