@@ -1,11 +1,13 @@
 import type { ChildProcess } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import {
   Backend,
   Device,
   BackendStatus_Health as Health,
+  InstanceServiceDefinition,
+  MigrateInstanceRequest,
   type Specification,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { readExits } from '../../../../src/host/instance/holder/holder-files.ts'
@@ -16,6 +18,7 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { startDaemonProcess } from '../../../support/wing/daemon-process.ts'
 import { debianPrograms } from '../../../support/wing/debian-programs.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
+import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
 import { lifePlan } from '../../../support/wing/real-wing.ts'
 import { ensureRequest } from '../../../support/wing/requests.ts'
 
@@ -33,7 +36,9 @@ describe('Debian 12’s passt', () => {
     namespace = await makeNetworkNamespace('host0 type veth peer name outside0')
     for (const name of ['host0', 'outside0']) namespace.ip(`link set ${name} up`)
     const env = { PATH: `${await debianPrograms('passt')}:${process.env.PATH}` }
-    daemon = await startDaemonProcess(state, { enter: namespace.enter, env })
+    const config = join(folder, 'daemon.toml')
+    writeFileSync(config, hostConfiguration())
+    daemon = await startDaemonProcess(state, { enter: namespace.enter, env, words: ['--config', config] })
     client = daemonClient(join(state, 'admin.sock'))
   })
 
@@ -50,6 +55,14 @@ describe('Debian 12’s passt', () => {
 
   const ensure = (replaceable: boolean) => client.instances.ensureInstance(request(folder, replaceable))
   const get = () => client.instances.getInstance({ key: 'web' })
+  const move = async () => {
+    const { fullName, methods } = InstanceServiceDefinition
+    const { call, ended } = client.open(`${fullName}/${methods.migrateInstance.name}`)
+    call.resume()
+    const request = MigrateInstanceRequest.fromPartial({ key: 'web', toHost: 'b', withoutAgent: true })
+    call.end(MigrateInstanceRequest.encode(request).finish())
+    await ended
+  }
   const health = async () => (await get()).backends.net?.health
 
   it('does not start on a host without a default route, by name', async () => {
@@ -77,12 +90,39 @@ describe('Debian 12’s passt', () => {
     expect(await health()).toBe(Health.READY)
   })
 
+  it.each([true, false])(
+    'keeps its machine from moving, by name, and serves it on: replaceable %s',
+    async (replaceable) => {
+      const { qemuPid } = await ensure(replaceable)
+      const pid = await passtOf(state)
+      await expect(move()).rejects.toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        message: 'backends.net: its connections would break: passt has them in its memory',
+      })
+      await expect.poll(() => connectionOf(qemuPid), SOON).toMatch(/./)
+      expect(await get()).toMatchObject({ qemuPid })
+      expect(await health()).toBe(Health.READY)
+      expect(await passtOf(state)).toBe(pid)
+    },
+  )
+
   it('leaves another card with a dead network', async () => {
     await ensure(false)
     process.kill(await passtOf(state), 'SIGKILL')
     await expect.poll(health, SOON).toBe(Health.DEAD)
   })
 })
+
+/** Of a host that may move machines, whose controllers are away. */
+function hostConfiguration(): string {
+  const { ca, folder } = hostAuthority('hosts', ['a'])
+  const fields = {
+    ...{ id: 'a', listen: '127.0.0.1:7443', controllers: ['127.0.0.1:7440'], ca },
+    ...{ cert: join(folder, 'a.pem'), key: join(folder, 'a.key') },
+  }
+  const lines = Object.entries(fields).map(([name, value]) => `${name} = ${JSON.stringify(value)}`)
+  return `[host]\n${lines.join('\n')}\n`
+}
 
 function request(folder: string, replaceable: boolean) {
   const { specification } = lifePlan(join(folder, 'disks')).request
