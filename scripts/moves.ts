@@ -4,17 +4,21 @@ import { MOVES, movesTable } from './test/moves-run.ts'
 import { readRun } from './test/read-run.ts'
 
 /**
- * `npm run moves -- [--count N] [--seed S] [--lease MS]`: a machine moves back and forth between two hosts while daemons, controllers, etcd,
+ * `npm run moves -- [--count N] [--seed S] [--lease MS] [--steps MS]`: a machine moves back and forth between two hosts while daemons, controllers, etcd,
  * holders and wires fail. The move number N has the seed S + N - 1. The exit status is 1 when two ran it at once, or
  * nobody, or something was lost. With `--lease`, it has LM_FULL_LEASES of this TTL, and ends with its lease. SIGTERM ends the run after the next move.
+ * With `--steps`, each party is killed, stopped and cut off before each step of a move instead, until the move has ended and for this time at most.
  */
 function prepare(): LongRun {
-  const { numbers, seed } = readRun(process.argv.slice(2), ['count', 'lease'])
+  const { numbers, seed } = readRun(process.argv.slice(2), ['count', 'lease', 'steps'])
   const count = numbers.get('count') ?? 100
-  console.log(`moves: ${count}, --seed ${seed}`)
+  const steps = numbers.get('steps')
+  console.log(steps === undefined ? `moves: ${count}, --seed ${seed}` : 'moves: one for each fault and step')
   return {
     seed,
-    patterns: ['test/host/wing/migration/moves/random-moves.test.ts'],
+    patterns: [
+      `test/host/wing/migration/moves/${steps === undefined ? 'random-moves' : 'move-steps'}.test.ts`,
+    ],
     environment: (figures) => {
       const stop = `${figures}-stop`
       process.once('SIGTERM', () => writeFileSync(stop, ''))
@@ -22,6 +26,7 @@ function prepare(): LongRun {
         [MOVES.count]: String(count),
         [MOVES.seed]: String(seed),
         [MOVES.lease]: String(numbers.get('lease') ?? 0),
+        ...(steps !== undefined && { [MOVES.steps]: String(steps) }),
         [MOVES.figures]: figures,
         [MOVES.stop]: stop,
       }

@@ -4,6 +4,8 @@ export const MOVES = {
   count: 'MICROVM_MOVES',
   /** The seed of the first move; each has the next one. */
   seed: 'MICROVM_MOVES_SEED',
+  /** How long each fault before a step lasts, in milliseconds. */
+  steps: 'MICROVM_MOVES_STEPS',
   /** How long a grant of the machine's lease lasts, in milliseconds; 0 for none. */
   lease: 'MICROVM_MOVES_LEASE',
   /** The file to which the test appends its figures, one JSON line for each move. */
@@ -16,14 +18,20 @@ export interface MovesRun {
   readonly count: number
   readonly seed: number
   readonly leaseTtlMs: number
+  /** Of the moves with a fault before each step; undefined for moves with random faults. */
+  readonly stepsLastMs?: number
 }
 
 /** What the environment of a test asks for; undefined for the share of `npm test`. */
 export function movesAsked(environment: Readonly<Record<string, string | undefined>>): MovesRun | undefined {
   const { [MOVES.count]: count, [MOVES.lease]: lease = 0, [MOVES.seed]: seed = 0 } = environment
+  const { [MOVES.steps]: steps } = environment
   return count === undefined
     ? undefined
-    : { count: Number(count), seed: Number(seed), leaseTtlMs: Number(lease) }
+    : {
+        ...{ count: Number(count), seed: Number(seed), leaseTtlMs: Number(lease) },
+        ...(steps !== undefined && { stepsLastMs: Number(steps) }),
+      }
 }
 
 export interface MovesFigures {

@@ -8,6 +8,7 @@ it('reads how many moves there are to be, and what chooses their faults', () => 
   const asked = { MICROVM_MOVES: '8', MICROVM_MOVES_SEED: '3' }
   expect(movesAsked(asked)).toEqual({ count: 8, seed: 3, leaseTtlMs: 0 })
   expect(movesAsked({ ...asked, MICROVM_MOVES_LEASE: '5000' })?.leaseTtlMs).toBe(5000)
+  expect(movesAsked({ ...asked, MICROVM_MOVES_STEPS: '500' })?.stepsLastMs).toBe(500)
   expect(movesAsked({})).toBeUndefined()
 })
 

@@ -27,6 +27,7 @@ import { file } from '../requests.ts'
 import { hostAuthority } from './host-certificates.ts'
 import { JOURNAL_MIB, journalGuest } from './journal.ts'
 import type { Authority } from './sign-certificates.ts'
+import { StepGate } from './step-gate.ts'
 import { addressOf, TestNetwork } from './test-network.ts'
 
 export const HOSTS = ['a', 'b'] as const
@@ -55,6 +56,7 @@ export interface Link {
 export class Fleet {
   readonly network: TestNetwork
   readonly etcd: Etcd
+  readonly gates: Readonly<Record<HostId, StepGate>>
   readonly disks = temporaryFolder()
   readonly journal: string
   readonly #authority: Authority
@@ -66,9 +68,14 @@ export class Fleet {
 
   readonly #leaseTtlMs: number
 
-  private constructor(network: TestNetwork, etcd: Etcd, leaseTtlMs: number) {
+  private constructor(
+    network: TestNetwork,
+    etcd: Etcd,
+    { leaseTtlMs, gates }: { readonly leaseTtlMs: number; readonly gates: Fleet['gates'] },
+  ) {
     this.network = network
     this.etcd = etcd
+    this.gates = gates
     this.#leaseTtlMs = leaseTtlMs
     this.#authority = hostAuthority('hosts', ['controller', ...HOSTS])
     const machines = () => new CountingMachines(temporaryFolder(), this.disks)
@@ -80,7 +87,8 @@ export class Fleet {
   static async start({ leaseTtlMs = 0 } = {}): Promise<Fleet> {
     const network = await TestNetwork.make()
     const etcd = await startEtcd(temporaryFolder(), { count: MEMBERS, enter: network.enter('c') })
-    const fleet = new Fleet(network, etcd, leaseTtlMs)
+    const [a, b] = await Promise.all([StepGate.listen(), StepGate.listen()])
+    const fleet = new Fleet(network, etcd, { leaseTtlMs, gates: { a, b } })
     await Promise.all(CONTROLLER_PORTS.map((_, index) => fleet.startController(index)))
     await Promise.all(HOSTS.map((host) => fleet.startDaemon(host)))
     return fleet
@@ -105,10 +113,16 @@ export class Fleet {
     writeFileSync(config, this.#configuration(host))
     const started = await startDaemonProcess(this.#machines[host].folder, {
       enter: [...this.network.enter(host), 'setpriv', '--pdeathsig', 'KILL'],
-      words: ['--config', config],
+      words: ['--config', config, '--gate', this.gates[host].path],
+      main: 'test/support/wing/moves/stepping-daemon.ts',
     })
     this.#keepLog(host, started)
     this.#daemons.set(host, started)
+  }
+
+  /** Of the daemons of a host. */
+  moveClock(host: HostId, byMs: number): void {
+    this.gates[host].moveClock(byMs)
   }
 
   daemon(host: HostId): ChildProcess {
@@ -244,6 +258,7 @@ export class Fleet {
       for (const volume of this.#volumesOf(host)) await killHolder(volume)
     }
     await this.etcd.end()
+    for (const host of HOSTS) this.gates[host].close()
     this.network.end()
   }
 

@@ -1,8 +1,10 @@
 import type { ChildProcess } from 'node:child_process'
 
+import { MOVE_SETTINGS } from '../../../../src/host/migration/move/move-host.ts'
 import type { Random } from '../../kills/random.ts'
 import { endChild, signalThose } from '../../processes.ts'
 import type { Fleet, HostId } from './fleet.ts'
+import type { HeldStep } from './step-gate.ts'
 import type { Disturbance, Place } from './test-network.ts'
 
 /** As the source tells them. The machine runs at the target after `end`. */
@@ -30,7 +32,8 @@ type Processes = (typeof PROCESSES)[number]
 
 /** What is between two places, or between one and all others. */
 const WIRES = ['source-target', 'source-controllers', 'target-controllers', 'source', 'target'] as const
-type Wire = (typeof WIRES)[number]
+/** `etcd` is what is between its members, and between them and the controllers. */
+type Wire = (typeof WIRES)[number] | 'etcd'
 
 export type FaultKind =
   | { readonly kind: 'none' }
@@ -40,13 +43,67 @@ export type FaultKind =
 /** A fault of a move: `delayMs` after a step has begun, and healed after `lastMs`. */
 export type Fault = FaultKind & { readonly step: MoveStep; readonly delayMs: number; readonly lastMs: number }
 
+/** A fault before a step begins. It is healed when the move has ended, and after `lastMs` at the latest. */
+export type StepFault = FaultKind & { readonly before: HeldStep; readonly lastMs: number }
+
+/** All of a move, in their order on each side. The guest has no device to unplug, and no agent. */
+export const HELD_STEPS: readonly HeldStep[] = [
+  ...[
+    ...['target', 'negotiate', 'handover', 'disks', 'memory', 'state', 'handed', 'continue', 'switchover'],
+    'end',
+  ].map((step) => `move ${step}` as const),
+  ...[
+    ...['start', 'listen', 'memory', 'state', 'switchover', 'lease', 'streams', 'cont', 'commit', 'repair'],
+  ].map((step) => `arrival ${step}` as const),
+]
+
+/** What may happen before each of them. */
+export const STEP_FAULTS: readonly FaultKind[] = [
+  ...(['kill', 'stop'] as const).flatMap((kind) =>
+    (['source holder', 'target holder', 'controllers', 'quorum', 'source', 'target'] as const).map((who) => ({
+      kind,
+      who,
+    })),
+  ),
+  ...(['source-target', 'source-controllers', 'target-controllers', 'etcd'] as const).map((wire) => ({
+    ...({ kind: 'drop' } as const),
+    wire,
+  })),
+]
+
+export function hitsDaemon(fault: FaultKind): boolean {
+  return 'who' in fault && (fault.who === 'source' || fault.who === 'target')
+}
+
+/** In which a move fails by itself while the other side, or a holder, does nothing. */
+const BOUND_MS = MOVE_SETTINGS.readyMs + MOVE_SETTINGS.runsMs + 10_000
+
+/** Throws for a move that goes on for too long with a fault, or that has failed without telling the step. */
+export function checkEnd(
+  fault: StepFault,
+  end: { readonly isInTime: boolean; readonly failure: string | undefined },
+): void {
+  const isOfSource = nameOf(fault).endsWith(' source')
+  const isOfControllers = /controllers|quorum|etcd/.test(nameOf(fault))
+  if (isOfSource) return
+  // A source that has handed its machine over asks until a controller answers.
+  if (!end.isInTime && !isOfControllers && fault.lastMs >= BOUND_MS)
+    throw new Error(`the move has not ended by itself in ${fault.lastMs} ms`)
+  if (end.failure !== undefined && !TELLS_STEP.test(end.failure))
+    throw new Error(`the failure does not tell its step: ${end.failure}`)
+}
+
+/** The second is after the end of the handover. */
+const TELLS_STEP = /^(target|negotiate|handover|disks|memory|state): |^the machine was not moved: /
+
 export function nameOf(fault: FaultKind): string {
   if (fault.kind === 'none') return 'none'
   return `${fault.kind} ${'who' in fault ? fault.who : fault.wire}`
 }
 
-export function textOf(fault: Fault): string {
+export function textOf(fault: Fault | StepFault): string {
   if (fault.kind === 'none') return 'none'
+  if ('before' in fault) return `${nameOf(fault)} before ${fault.before}, for ${fault.lastMs} ms`
   return `${nameOf(fault)} ${fault.delayMs} ms after ${fault.step}, for ${fault.lastMs} ms`
 }
 
@@ -84,7 +141,7 @@ export interface Happened {
 }
 
 /** Lets a fault happen. */
-export async function happen(fleet: Fleet, fault: Fault, way: Way): Promise<Happened> {
+export async function happen(fleet: Fleet, fault: FaultKind, way: Way): Promise<Happened> {
   switch (fault.kind) {
     case 'none':
       return { met: 0, holdersKilled: 0, heal: async () => {} }
@@ -179,6 +236,8 @@ function endsOf(wire: Wire, { source, target }: Way): readonly [Place, readonly 
       return [source, [target, 'c']]
     case 'target':
       return [target, [source, 'c']]
+    case 'etcd':
+      return ['c', ['c']]
     default:
       return wire satisfies never
   }

@@ -5,7 +5,16 @@ import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { isBusy } from '../../busy.ts'
 import { type Fleet, HOSTS, type HostId } from './fleet.ts'
 import { History } from './history.ts'
-import { type Fault, type Happened, happen, nameOf, textOf, type Way } from './move-faults.ts'
+import {
+  checkEnd,
+  type Fault,
+  type Happened,
+  happen,
+  nameOf,
+  type StepFault,
+  textOf,
+  type Way,
+} from './move-faults.ts'
 
 /** After the end of all faults somebody runs the machine within this time (docs/migration.md). */
 const BOUND_MS = 60_000
@@ -34,11 +43,11 @@ export class MovingMachine {
   }
 
   /** Moves it once while a fault happens, and looks at all that it has done. Throws for what must not be. */
-  async move(fault: Fault): Promise<MovesFigures> {
+  async move(fault: Fault | StepFault): Promise<MovesFigures> {
     const began = performance.now()
     const way: Way = { source: this.#at, target: this.#at === 'a' ? 'b' : 'a' }
     let at = 'begin'
-    const { reached, seen } = waitFor(fault)
+    const { reached, seen, go } = 'before' in fault ? this.#waitBefore(fault) : waitFor(fault)
     const moved = this.#fleet.move(way.source, way.target, (step) => {
       at = step === '' ? 'end' : step
       seen(step)
@@ -47,14 +56,18 @@ export class MovingMachine {
       if (failure !== undefined) at = 'failed'
       return failure
     })
-    await Promise.race([reached, answered])
-    await delay(fault.kind === 'none' ? 0 : fault.delayMs)
-    const step = at
+    const isReached = await Promise.race([reached.then(() => true), answered.then(() => false)])
+    if ('before' in fault && !isReached) throw new Error(`not reached: ${await answered}`)
+    await delay(fault.kind === 'none' || 'before' in fault ? 0 : fault.delayMs)
+    const step = 'before' in fault ? fault.before : at
     const happened = await happen(this.#fleet, fault, way)
-    await delay(fault.kind === 'none' ? 0 : fault.lastMs)
+    go()
+    const isInTime = 'before' in fault && (await endsWithin(answered, fault.lastMs))
+    if (!('before' in fault)) await delay(fault.kind === 'none' ? 0 : fault.lastMs)
     await inTime(happened.heal(), 'the fault has not ended')
     const healed = performance.now()
     const failure = await inTime(answered, 'the move has not ended')
+    if ('before' in fault) checkEnd(fault, { isInTime, failure })
     const { host, isKilled } = await this.#settled(healed, happened)
     const stoodMs = performance.now() - healed
     await this.#look(host)
@@ -69,6 +82,22 @@ export class MovingMachine {
       ...{ count: 1, moved: hasMoved ? 1 : 0, ended: isKilled ? 1 : 0 },
       ...{ seconds: (performance.now() - began) / 1000, settledMs: stoodMs },
     }
+  }
+
+  /** As {@link waitFor}; the step begins with `go`. */
+  #waitBefore({ before }: StepFault): ReturnType<typeof waitFor> {
+    const [reached, gone] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const { gates } = this.#fleet
+    let isHeld = false
+    for (const host of HOSTS)
+      gates[host].before = async (step) => {
+        // The next move begins it at once.
+        if (isHeld || step !== before) return
+        isHeld = true
+        reached.resolve()
+        await gone.promise
+      }
+    return { reached: reached.promise, seen: () => {}, go: gone.resolve }
   }
 
   /** Waits until exactly one host has the machine, and that runs. One that was killed is started again. */
@@ -141,14 +170,27 @@ function isEnded(state: unknown): boolean {
 }
 
 /** Resolves once the step of a fault has begun; `end` is after the last one. */
-function waitFor({ step }: Fault): { readonly reached: Promise<void>; seen(step: string): void } {
+function waitFor({ step }: Fault): {
+  readonly reached: Promise<void>
+  readonly go: () => void
+  seen(step: string): void
+} {
   const { promise: reached, resolve } = Promise.withResolvers<void>()
   return {
     reached,
+    go: () => {},
     seen: (begun) => {
       if (begun === (step === 'end' ? '' : step)) resolve()
     },
   }
+}
+
+async function endsWithin(work: Promise<unknown>, ms: number): Promise<boolean> {
+  const over = new AbortController()
+  const late = delay(ms, false, { signal: over.signal }).catch(() => false)
+  const isInTime = await Promise.race([work.then(() => true), late])
+  over.abort()
+  return isInTime
 }
 
 async function inTime<Answer>(work: Promise<Answer>, failure: string): Promise<Answer> {

@@ -5,6 +5,9 @@ import { once } from 'node:events'
 export const PLACES = ['a', 'b', 'c'] as const
 export type Place = (typeof PLACES)[number]
 
+/** Of `c`, between controllers and etcd, and between its members. */
+const LOOPBACK = '127.0.0.1'
+
 export function addressOf(place: Place): string {
   return `10.77.0.${PLACES.indexOf(place) + 1}`
 }
@@ -41,10 +44,13 @@ export class TestNetwork {
     return ['nsenter', `--net=/proc/${this.#keepers[place].pid}/ns/net`]
   }
 
-  /** Disturbs the traffic between a place and another one, or all others, in both directions. */
+  /** Disturbs the traffic between a place and another one, all others or its own, in both directions. */
   disturb(place: Place, peers: readonly Place[], how: Disturbance): void {
     const rules = (direction: 'saddr' | 'daddr') =>
-      peers.map((peer) => `ip ${direction} ${addressOf(peer)} ${VERDICTS[how]}`).join('\n')
+      peers
+        .map((peer) => (peer === place ? LOOPBACK : addressOf(peer)))
+        .map((address) => `ip ${direction} ${address} ${VERDICTS[how]}`)
+        .join('\n')
     const chain = (hook: string, direction: 'saddr' | 'daddr') =>
       `chain ${hook} { type filter hook ${hook} priority 0; policy accept;\n${rules(direction)}\n}`
     const table = `table ${TABLE} {\n${chain('input', 'saddr')}\n${chain('output', 'daddr')}\n}`
