@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { messageOf } from '../../../../src/base/errors.ts'
+import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { HolderClient } from '../../../../src/host/instance/holder/holder-client.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
 import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
@@ -69,6 +70,25 @@ describe('a holder that stands still', () => {
     },
     TIMEOUT_MS,
   )
+
+  it('is ended by the next daemon, which tells so by name, and its instance can start anew', async () => {
+    const folder = temporaryFolder()
+    const registry = memoryRegistry()
+    const plan = lifePlan(join(folder, 'disks'))
+    const before = await openReal(folder, registry, { limits: LIMITS })
+    const { holderPid } = await before.ensure(plan.request, ADMIN)
+    process.kill(holderPid, 'SIGSTOP')
+    await before.close()
+    const instances = await openReal(folder, registry, { limits: LIMITS })
+    expect(await instances.get('web', ADMIN)).toMatchObject({
+      state: State.STOPPED,
+      reason: `not taken in again: the holder did not answer within ${LIMITS.holderMs} ms`,
+    })
+    await LIFE.run?.(instances, plan)
+    await LIFE.remove?.(instances, plan)
+    await instances.close()
+    expect(leftovers(folder)).toEqual([])
+  })
 })
 
 type Call = (instances: Instances) => Promise<unknown>
