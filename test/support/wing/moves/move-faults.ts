@@ -39,6 +39,8 @@ export type FaultKind =
   | { readonly kind: 'none' }
   | { readonly kind: 'kill' | 'stop'; readonly who: Processes }
   | { readonly kind: Disturbance; readonly wire: Wire }
+  /** The clock of a daemon, which dates what it does and gives runs their ids, is another one. */
+  | { readonly kind: 'clock'; readonly who: 'source' | 'target'; readonly jumpMs: number }
 
 /** A fault of a move: `delayMs` after a step has begun, and healed after `lastMs`. */
 export type Fault = FaultKind & { readonly step: MoveStep; readonly delayMs: number; readonly lastMs: number }
@@ -98,16 +100,21 @@ const TELLS_STEP = /^(target|negotiate|handover|disks|memory|state): |^the machi
 
 export function nameOf(fault: FaultKind): string {
   if (fault.kind === 'none') return 'none'
+  if (fault.kind === 'clock') return `clock ${fault.jumpMs < 0 ? 'back' : 'forward'} ${fault.who}`
   return `${fault.kind} ${'who' in fault ? fault.who : fault.wire}`
 }
 
 export function textOf(fault: Fault | StepFault): string {
   if (fault.kind === 'none') return 'none'
   if ('before' in fault) return `${nameOf(fault)} before ${fault.before}, for ${fault.lastMs} ms`
-  return `${nameOf(fault)} ${fault.delayMs} ms after ${fault.step}, for ${fault.lastMs} ms`
+  const by = fault.kind === 'clock' ? ` by ${fault.jumpMs} ms` : ''
+  return `${nameOf(fault)}${by} ${fault.delayMs} ms after ${fault.step}, for ${fault.lastMs} ms`
 }
 
-/** One move in seven has no fault. */
+/** The farthest jump of a clock. */
+const DAY_MS = 24 * 60 * 60_000
+
+/** One move in eight has no fault. */
 export function chooseFault(random: Random): Fault {
   const one = <Each>(all: readonly [Each, ...Each[]]): Each =>
     all[Math.floor(random() * all.length)] ?? all[0]
@@ -118,6 +125,7 @@ export function chooseFault(random: Random): Fault {
       kind,
       wire: one(WIRES),
     })),
+    { kind: 'clock', who: one(['source', 'target']), jumpMs: Math.round((random() * 2 - 1) ** 3 * DAY_MS) },
   ]
   const kind = one(kinds)
   // Most are short, and some longer than each bound of a move.
@@ -159,6 +167,11 @@ export async function happen(fleet: Fleet, fault: FaultKind, way: Way): Promise<
         for (const part of parts) await part.signal('SIGCONT')
       }
       return { met: countOf(parts), holdersKilled: 0, heal }
+    }
+    case 'clock': {
+      const { jumpMs, who } = fault
+      fleet.moveClock(way[who], jumpMs)
+      return { met: 1, holdersKilled: 0, heal: async () => fleet.moveClock(way[who], -jumpMs) }
     }
     case 'drop':
     case 'reset':

@@ -8,6 +8,7 @@ import { runMoves } from '../../../../support/wing/moves/run-moves.ts'
 const asked = movesAsked(process.env)
 const { [MOVES.figures]: figuresFile, [MOVES.stop]: stopFile } = process.env
 
+const HOUR_MS = 3_600_000
 const AT_ONCE = { delayMs: 0, lastMs: 0 } as const
 /** What `npm test` takes. */
 const FEW: readonly Fault[] = [
@@ -17,6 +18,8 @@ const FEW: readonly Fault[] = [
   { kind: 'kill', who: 'target', step: 'switchover', ...AT_ONCE },
   { kind: 'kill', who: 'source', step: 'switchover', ...AT_ONCE },
   { kind: 'drop', wire: 'source-controllers', step: 'memory', delayMs: 0, lastMs: 2000 },
+  { kind: 'clock', who: 'source', jumpMs: -HOUR_MS, step: 'handover', ...AT_ONCE },
+  { kind: 'clock', who: 'target', jumpMs: HOUR_MS, step: 'handover', ...AT_ONCE },
 ]
 
 function* chosen({ count, seed }: { readonly count: number; readonly seed: number }): Generator<Fault> {
