@@ -3,10 +3,7 @@ import { connectAgent } from '../../client/connection/connect-agent.ts'
 import { LifecycleDefinition } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { clientFor, type ServiceClient } from '../../rpc/client.ts'
 import type { TtrpcClient } from '../../rpc/ttrpc/client.ts'
-import { vsockDriverReady } from '../qemu/vsock/driver-ready.ts'
-import { qemuId, specKey } from '../spec/spec-key.ts'
-import { dialAgent } from './connect-agent.ts'
-import { specificationOf } from './devices/plug.ts'
+import { dialAgent, vsockTaken } from './connect-agent.ts'
 import type { MachineInstance } from './instance.ts'
 
 type Lifecycle = ServiceClient<typeof LifecycleDefinition>
@@ -42,14 +39,6 @@ export async function quiesce(instance: MachineInstance, timeoutMs: number): Pro
 /** Returns whether all was still frozen. */
 export async function thaw(instance: MachineInstance): Promise<boolean> {
   return (await withAgent(instance, (agent) => agent.thaw({}, { timeoutMs: STEP_MS }))).wasFrozen
-}
-
-/** Waits for the guest's driver of its vsock device, if it has one. */
-export async function vsockTaken(instance: MachineInstance): Promise<void> {
-  const { devices, backends } = specificationOf(instance)
-  const [key] = Object.keys(devices).filter((each) => backends[devices[each]?.backend ?? '']?.vsockDaemon)
-  if (key === undefined) return
-  await vsockDriverReady(instance.machine().qmp, qemuId(specKey(key)), instance.ending)
 }
 
 /** Lets the streams of a guest go on that was not saved. */

@@ -1,10 +1,20 @@
 import { execFileSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { once } from 'node:events'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { neverAborted } from '../../../src/base/abort.ts'
+import { Changes } from '../../../src/base/changes.ts'
 import { METADATA_ITEM } from '../../../src/base/vm-metadata/point-to-point.ts'
 import { Backend, Device, type Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
+import { dialAgent } from '../../../src/host/instance/connect-agent.ts'
+import type { MachineInstance } from '../../../src/host/instance/instance.ts'
+import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
+import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
+import { vsockPlugged } from '../../../src/host/qemu/vsock/driver-ready.ts'
+import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
 
@@ -104,3 +114,64 @@ describe('ConnectAgent without vsock', () => {
 })
 
 async function* nothing(): AsyncGenerator<Uint8Array> {}
+
+describe('a vsock device that was plugged in', () => {
+  /** A machine whose guest takes its device when it is told to, and what has dialled its socket. */
+  async function plugged(steps: readonly { readonly step: string }[]) {
+    const folder = temporaryFolder()
+    mkdirSync(dirname(guestSocket(folder)), { recursive: true })
+    let isTaken = false
+    let dials = 0
+    const server = createServer((socket) => {
+      dials += 1
+      socket.once('data', () => socket.write('OK 1\n'))
+      socket.on('error', () => {})
+    })
+    await once(server.listen(guestSocket(folder)), 'listening')
+    const looks = new Changes()
+    const qmp = {
+      command: async () => {
+        looks.announce()
+        return { 'vhost-started': isTaken }
+      },
+    }
+    const vsock = { device: { backend: 'link', vsock: {} }, backend: { vsockDaemon: {} } }
+    const spec = specification({ devices: { vsock: vsock.device }, backends: { link: vsock.backend } })
+    const instance = {
+      ...{ context: { folder }, ending: neverAborted, machine: () => ({ qmp }), recorded: { steps } },
+      record: { uid: 0, cid: 3, specification: spec },
+    } as unknown as MachineInstance
+    return {
+      ...{ instance, looks, qmp: qmp as unknown as QmpClient },
+      take: () => {
+        isTaken = true
+      },
+      dials: () => dials,
+      close: () => server.close(),
+    }
+  }
+
+  it.each([[['replug']], [['repair']], [[]]])(
+    'is not dialled before the guest has it: steps %j',
+    async (names) => {
+      const guest = await plugged(names.map((step) => ({ step })))
+      if (names.length === 0) vsockPlugged(guest.qmp, 'vsock', neverAborted)
+      const dialled = dialAgent(guest.instance, neverAborted)
+      for (let look = 0; look < 3; look++) await guest.looks.next(neverAborted)
+      expect(guest.dials()).toBe(0)
+      guest.take()
+      const connection = await dialled
+      expect(guest.dials()).toBe(1)
+      connection.destroy()
+      guest.close()
+    },
+  )
+
+  it('is dialled at once where it is there since the start', async () => {
+    const guest = await plugged([])
+    const connection = await dialAgent(guest.instance, neverAborted)
+    expect(guest.dials()).toBe(1)
+    connection.destroy()
+    guest.close()
+  })
+})

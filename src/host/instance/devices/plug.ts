@@ -9,6 +9,7 @@ import type {
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
+import { vsockPlugged } from '../../qemu/vsock/driver-ready.ts'
 import { checkCanBeKept, checkPrivateMemory } from '../../spec/check-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
@@ -105,6 +106,8 @@ async function plugPlanned(
     })
     throw error
   }
+  if (own?.vsockDaemon !== undefined)
+    vsockPlugged(instance.machine().qmp, qemuId(specKey(deviceKey)), instance.ending)
   await recorded.note({ set: done, drop: [step], kind: 'device', text: `${text} is present` })
 }
 

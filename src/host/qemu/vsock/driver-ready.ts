@@ -2,13 +2,13 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { QmpClient } from '../qmp/client.ts'
 
 /** How long a guest may take until its driver has a device that was plugged in. */
-const DRIVER_MS = 20_000
+const DRIVER_MS = 60_000
 const LOOK_MS = 50
 /** Its driver goes on for a while after it has told that it is there. */
 const SETTLES_MS = 500
 
 /**
- * Resolves once the guest's driver has the vsock device with this QEMU id, or after 20 s. The device's daemon goes deaf for good when
+ * Resolves once the guest's driver has the vsock device with this QEMU id, or after a minute. The device's daemon goes deaf for good when
  * it is dialled before. Rejects when `ending` fires.
  */
 export async function vsockDriverReady(qmp: QmpClient, id: string, ending: AbortSignal): Promise<void> {
@@ -21,4 +21,19 @@ export async function vsockDriverReady(qmp: QmpClient, id: string, ending: Abort
     await delay(LOOK_MS, undefined, { signal: ending })
   }
   await delay(SETTLES_MS, undefined, { signal: ending })
+}
+
+const plugged = new WeakMap<QmpClient, Promise<void>>()
+
+/** To be called once a vsock device was plugged in: whoever dials the guest waits for its driver. */
+export function vsockPlugged(qmp: QmpClient, id: string, ending: AbortSignal): void {
+  const ready = vsockDriverReady(qmp, id, ending)
+  // Without a guest nobody dials it.
+  ready.catch(() => {})
+  plugged.set(qmp, ready)
+}
+
+/** Of the device that was plugged in last; undefined for one that is there since the start. */
+export function pluggedVsockReady(qmp: QmpClient): Promise<void> | undefined {
+  return plugged.get(qmp)
 }
