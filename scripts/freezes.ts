@@ -4,7 +4,8 @@ import { type LongRun, runLong } from './test/long-run.ts'
 import { readRun } from './test/read-run.ts'
 
 /**
- * `npm run freezes -- [--count N] [--seed S]`: guests stop at random moments and go on, half of them with another QEMU. The
+ * `npm run freezes -- [--count N] [--seed S]`: guests stop at random moments and go on, a third of them
+ * with another QEMU, and a third from a file by which a daemon resumes them. The
  * exit status is 1 when one lost something. SIGTERM ends the run after the next freeze.
  */
 function prepare(): LongRun {
@@ -13,7 +14,7 @@ function prepare(): LongRun {
   console.log(`freezes: ${count}, --seed ${seed}`)
   return {
     seed,
-    patterns: ['test/vm/resume/freezes.test.ts'],
+    patterns: ['test/vm/resume/freezes.test.ts', 'test/vm/resume/suspend-kills.test.ts'],
     environment: (figures) => {
       const stop = `${figures}-stop`
       process.once('SIGTERM', () => writeFileSync(stop, ''))

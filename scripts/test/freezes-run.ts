@@ -13,8 +13,8 @@ export const FREEZES = {
   progressSeconds: 'MICROVM_FREEZES_PROGRESS_SECONDS',
 } as const
 
-/** What `npm test` takes, of both ways together. */
-export const DEFAULT_COUNT = 4
+/** What `npm test` takes, of all ways together. */
+export const DEFAULT_COUNT = 6
 
 /** What the environment of a test asks for. */
 export function freezesShare(environment: Readonly<Record<string, string | undefined>>): {

@@ -48,7 +48,7 @@ export class FreezingMachine {
     return this.#path('vsock.sock')
   }
 
-  get consoleText(): string {
+  async consoleText(): Promise<string> {
     const file = this.#path('console')
     return existsSync(file) ? readFileSync(file, 'utf8') : ''
   }

@@ -4,16 +4,19 @@ import { describe, expect, it } from 'vitest'
 import { FREEZES, type FreezesFigures, freezesShare } from '../../../scripts/test/freezes-run.ts'
 import { messageOf } from '../../../src/base/errors.ts'
 import { isBusy } from '../../support/busy.ts'
-import { FreezingMachine, type Way } from '../../support/freezes/machine.ts'
+import { FreezingMachine } from '../../support/freezes/machine.ts'
+import { SuspendedMachine } from '../../support/freezes/suspended-machine.ts'
 import { FrozenWork, PORT, WORDS } from '../../support/freezes/work.ts'
 import { randomFrom } from '../../support/kills/random.ts'
 import { cannotBoot } from '../../support/vm/boot-guest.ts'
 
 const { count, seed, progressMs } = freezesShare(process.env)
 const { [FREEZES.figures]: figuresFile, [FREEZES.stop]: stopFile } = process.env
+/** `suspend`: a daemon saves the machine as a file, and resumes it. */
+const WAYS = ['stop', 'restore', 'suspend'] as const
 const AS_LONG_AS_ASKED_MS = 24 * 60 * 60_000
 /** Freezes of one guest. */
-const ofOneGuest = Math.min(40, Math.ceil(count / 2))
+const ofOneGuest = Math.min(40, Math.ceil(count / WAYS.length))
 const MOST_FAILURES = 10
 /** From the guest's going on to the first answer: of a machine that idles it takes a tenth of this. */
 const FIRST_ANSWER_MS = { kept: 20_000, killed: 60_000 }
@@ -42,17 +45,18 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stops at any moment, a
       writeSync(1, `${done} of ${count} freezes, ${((toldAt - begin) / 1000).toFixed(0)} s\n`)
     }
     for (let guests = 0; done < count && !isOver(); guests++) {
-      const way = guests % 2 === 0 ? 'stop' : 'restore'
-      const machine = new FreezingMachine(way)
+      const way = WAYS[guests % WAYS.length] ?? 'stop'
+      const machine = way === 'suspend' ? new SuspendedMachine() : new FreezingMachine(way)
       const work = new FrozenWork()
       try {
         await machine.boot(WORDS)
-        await machine.listen(PORT, (socket) => work.portConnected(socket))
+        if (machine instanceof FreezingMachine)
+          await machine.listen(PORT, (socket) => work.portConnected(socket))
         await work.begin(await machine.connect(), way === 'stop')
         await work.exec(1)
-        await work.look(machine.consoleText)
+        await work.look(await machine.consoleText())
         for (let of = 0; of < ofOneGuest && done < count && !isOver(); of++) {
-          const [isKilled, isPlanned] = [random() < 0.5, random() < 0.5]
+          const [isKilled, isPlanned] = [random() < 0.5, random() < 0.5 && way !== 'suspend']
           const figure = await freeze(machine, work, { way, random, isKilled, isPlanned, number: done })
           if (work.faults.length > 0) throw new Error(`${figure.kind}: ${work.faults.join('; ')}`)
           tell(figure)
@@ -60,7 +64,8 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stops at any moment, a
         await work.end()
       } catch (error) {
         const text = `freeze ${done + 1}, --seed ${seed}, ${way}: ${messageOf(error)}`
-        failures.push(`${text}; ${work.faults.join('; ')}; the console:\n${machine.consoleText.slice(-4000)}`)
+        const lines = await machine.consoleText()
+        failures.push(`${text}; ${work.faults.join('; ')}; the console:\n${lines.slice(-4000)}`)
         tell({ kind: `${way}, failed`, count: 1, seconds: 0, slowestAnswerMs: 0 })
         writeSync(1, `${failures.at(-1)}\n`)
       } finally {
@@ -73,10 +78,10 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stops at any moment, a
 })
 
 async function freeze(
-  machine: FreezingMachine,
+  machine: FreezingMachine | SuspendedMachine,
   work: FrozenWork,
   given: {
-    readonly way: Way
+    readonly way: (typeof WAYS)[number]
     readonly random: () => number
     readonly isKilled: boolean
     readonly isPlanned: boolean
@@ -89,7 +94,9 @@ async function freeze(
   const exec = work.exec(Math.round(random() * 1500))
   await delay(random() * 1000)
   await work.detach(isKilled ? random() * 600 : undefined, isPlanned)
-  await machine.freeze(WORDS, random() * 1000)
+  const ms = random() * 1000
+  if (machine instanceof SuspendedMachine) await machine.freeze(ms)
+  else await machine.freeze(WORDS, ms)
   const goes = performance.now()
   const connection = await machine.connect()
   const answerMs = performance.now() - goes
@@ -97,7 +104,11 @@ async function freeze(
   if (answerMs > most) work.faults.push(`the first answer came after ${answerMs} ms`)
   await work.goOn(connection, `freeze ${number}`)
   await Promise.all([exec, work.goesOn()])
-  await work.look(machine.consoleText)
-  const kind = [way, ...(isPlanned ? [] : ['unplanned']), ...(isKilled ? ['agent killed'] : [])].join(', ')
+  await work.look(await machine.consoleText())
+  const kind = [
+    way,
+    ...(isPlanned || way === 'suspend' ? [] : ['unplanned']),
+    ...(isKilled ? ['agent killed'] : []),
+  ].join(', ')
   return { kind, count: 1, seconds: (performance.now() - began) / 1000, slowestAnswerMs: answerMs }
 }
