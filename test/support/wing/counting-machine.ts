@@ -26,6 +26,11 @@ import { image, openReal } from './real-wing.ts'
 import { ADMIN, ensureRequest, file } from './requests.ts'
 import { tinyGuest } from './tiny-guest.ts'
 
+const STATE_NAMES: Readonly<Record<number, string>> = {
+  [State.RUNNING]: 'running',
+  [State.STOPPED]: 'stopped',
+}
+
 /** A state folder with instances whose guest counts in its memory, and tells each number over its console. */
 export class CountingMachines {
   readonly folder: string
@@ -148,6 +153,19 @@ export class CountingMachines {
 
   folderOf(key = 'web'): string {
     return join(this.folder, 'instances', instanceFolderName(specKey(key)))
+  }
+
+  /** What there is: instances with their states, and saved machines that are no instance. */
+  async found(): Promise<string> {
+    const instances = await this.open()
+    const own = await Promise.all(
+      instances.list(ADMIN).map(({ properties }) => instances.get(properties?.key ?? '', ADMIN)),
+    )
+    const saved = await instances.listSaved(ADMIN)
+    const states = own.map(({ state }) => STATE_NAMES[state] ?? `state ${state}`)
+    return [...states, ...saved.flatMap(({ resumedAs }) => (resumedAs === '' ? ['suspended'] : []))].join(
+      ' and ',
+    )
   }
 
   /** What the guest has told, each number one more than that before; throws where it is not. */

@@ -2,31 +2,14 @@ import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { INSTANCES } from '../../../../scripts/test/instances-run.ts'
-import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
 import { leftovers } from '../../../support/wing/leftovers.ts'
-import { ADMIN } from '../../../support/wing/requests.ts'
 
 const EXPORT = ['stop', 'folder', 'memory', 'devices', 'disks', 'rings', 'manifest', 'end'] as const
 const IMPORT = ['files', 'memory', 'devices', 'streams', 'cont', 'commit', 'repair'] as const
 const TIMEOUT_MS = 240_000
 
-const NAMES: Readonly<Record<number, string>> = { [State.RUNNING]: 'running', [State.STOPPED]: 'stopped' }
-
 type Killed = 'daemon' | 'qemu' | 'holder'
-
-/** What there is of the one machine: an instance in a state, or a saved machine that is no instance. */
-async function found(host: CountingMachines): Promise<string> {
-  const instances = await host.open()
-  const own = await Promise.all(
-    instances.list(ADMIN).map(({ properties }) => instances.get(properties?.key ?? '', ADMIN)),
-  )
-  const saved = await instances.listSaved(ADMIN)
-  const states = own.map(({ state }) => NAMES[state] ?? `state ${state}`)
-  return [...states, ...saved.flatMap(({ resumedAs }) => (resumedAs === '' ? ['suspended'] : []))].join(
-    ' and ',
-  )
-}
 
 /** `npm run instances` kills QEMU and the holder at all steps, and this group at a few. */
 const ALL = process.env[INSTANCES.lives] !== undefined
@@ -77,7 +60,7 @@ describe('a saved machine whose guest has run', { timeout: TIMEOUT_MS }, () => {
     await reached.promise
     await host.leave()
     host.atStep = async () => {}
-    await expect.poll(() => found(host), { timeout: 10_000 }).toBe('stopped')
+    await expect.poll(() => host.found(), { timeout: 10_000 }).toBe('stopped')
     await expect(host.resume({}, 'other')).rejects.toMatchObject({ code: 'FAILED_PRECONDITION' })
     await host.end()
     expect(leftovers(host.folder)).toEqual([])
@@ -89,14 +72,14 @@ describe('a machine is running or suspended, never half and never twice', { time
     const host = new CountingMachines()
     await host.make()
     const run = async () => {
-      const before = await found(host)
+      const before = await host.found()
       if (before === 'suspended') await host.resume()
       else if (before !== 'running') await host.again()
     }
     for (const [step, expected] of stepsOf(killed, 'export')) {
       await run()
       await host.killAt({ killed, operation: 'export', step }, () => host.suspend())
-      await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
+      await expect.poll(() => host.found(), { timeout: 10_000, message: step }).toBe(expected)
       const store = join(host.folder, 'saved/+own')
       const names = existsSync(store) ? readdirSync(store) : []
       expect(
@@ -105,12 +88,12 @@ describe('a machine is running or suspended, never half and never twice', { time
       ).toEqual([])
     }
     for (const [step, expected] of stepsOf(killed, 'import')) {
-      if ((await found(host)) !== 'suspended') {
+      if ((await host.found()) !== 'suspended') {
         await run()
         await host.suspend()
       }
       await host.killAt({ killed, operation: 'import', step }, () => host.resume())
-      await expect.poll(() => found(host), { timeout: 10_000, message: step }).toBe(expected)
+      await expect.poll(() => host.found(), { timeout: 10_000, message: step }).toBe(expected)
       if (expected === 'running') await host.counted('web', 10)
     }
     await host.end()
