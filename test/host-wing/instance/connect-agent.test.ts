@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { Changes } from '../../../src/base/changes.ts'
+import { AgentError } from '../../../src/base/errors.ts'
 import { METADATA_ITEM } from '../../../src/base/vm-metadata/point-to-point.ts'
 import { Backend, Device, type Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { VMMetadata } from '../../../src/gen/vm.ts'
@@ -121,7 +122,7 @@ describe('a vsock device that was plugged in', () => {
     const folder = temporaryFolder()
     mkdirSync(dirname(guestSocket(folder)), { recursive: true })
     let isTaken = false
-    let dials = 0
+    let [dials, looked] = [0, 0]
     const server = createServer((socket) => {
       dials += 1
       socket.once('data', () => socket.write('OK 1\n'))
@@ -132,6 +133,7 @@ describe('a vsock device that was plugged in', () => {
     const qmp = {
       command: async () => {
         looks.announce()
+        if (looked++ === 0) throw new AgentError('INTERNAL', 'x-query-virtio-status: no such path')
         return { 'vhost-started': isTaken }
       },
     }
@@ -152,10 +154,10 @@ describe('a vsock device that was plugged in', () => {
   }
 
   it.each([[['replug']], [['repair']], [[]]])(
-    'is not dialled before the guest has it: steps %j',
+    'is not dialled before it is there and the guest has it: steps %j',
     async (names) => {
       const guest = await plugged(names.map((step) => ({ step })))
-      if (names.length === 0) vsockPlugged(guest.qmp, 'vsock', neverAborted)
+      if (names.length === 0) vsockPlugged({ qmp: guest.qmp, id: 'vsock', ending: neverAborted })
       const dialled = dialAgent(guest.instance, neverAborted)
       for (let look = 0; look < 3; look++) await guest.looks.next(neverAborted)
       expect(guest.dials()).toBe(0)

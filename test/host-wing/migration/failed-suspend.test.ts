@@ -240,7 +240,7 @@ describe('a guest that is to be told of its restore', () => {
   const REPAIR = StepRecord.fromPartial({ instance: 'web', step: 'repair', words: ['', ''] })
   const VSOCK = Device.fromPartial({ backend: 'socket', port: 'port', vsock: {} })
   it.each([
-    ['INTERNAL', []],
+    ['UNAVAILABLE', []],
     ['DEADLINE_EXCEEDED', []],
     ['FAILED_PRECONDITION', [REPAIR]],
   ] as const)('is told again after %s, unless it has said that it fails', async (code, dropped) => {

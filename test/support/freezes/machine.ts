@@ -99,7 +99,7 @@ export class FreezingMachine {
       ...{ socket: this.#path('vhost.sock'), path: this.socketPath },
     }
     this.#daemon = await plugVsock(this.#monitor(), place, limit())
-    await vsockDriverReady(this.#monitor(), place.id, limit())
+    await vsockDriverReady({ qmp: this.#monitor(), id: place.id, ending: limit() })
   }
 
   async unplug(): Promise<void> {

@@ -107,7 +107,7 @@ async function plugPlanned(
     throw error
   }
   if (own?.vsockDaemon !== undefined)
-    vsockPlugged(instance.machine().qmp, qemuId(specKey(deviceKey)), instance.ending)
+    vsockPlugged({ qmp: instance.machine().qmp, id: qemuId(specKey(deviceKey)), ending: instance.ending })
   await recorded.note({ set: done, drop: [step], kind: 'device', text: `${text} is present` })
 }
 
