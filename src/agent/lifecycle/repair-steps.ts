@@ -1,3 +1,4 @@
+import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Identity } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { Os } from '../../os/os.ts'
@@ -103,6 +104,7 @@ async function renewKernelRandom({ os, record }: RepairParts, repair: RepairUnde
     return renewed(told, '/dev/hwrng')
   } catch (error) {
     if (trigger === 'device') return { state: 'skipped', reason: 'no sign of a restore' }
+    if (await kernelFollows(record, { askedNs, clock: os.clock })) return renewed(told, 'vmgenid')
     told.randomness = 'shared'
     throw new AgentError('INTERNAL', `no random bytes that clones do not have: ${messageOf(error)}`)
   }
@@ -120,6 +122,20 @@ function renewed(told: RepairUnderWay['told'], by: string): StepOutcome {
 function isAfterKernel({ fields }: LifecycleRecord, number: bigint, askedNs: bigint): boolean {
   const before = fields.repairs.find(({ told }) => told?.number === number - 1n)
   return before?.told?.trigger === 'kernel' && askedNs - before.askedNs <= SAME_RESTORE_NS
+}
+
+const KERNEL_MS = 2_000
+const LOOK_MS = 20
+
+/** Whether the kernel's own line comes a moment after the call: its repair waits for this one then. */
+async function kernelFollows(
+  record: LifecycleRecord,
+  { askedNs, clock }: Pick<RepairUnderWay, 'askedNs'> & Pick<Os, 'clock'>,
+): Promise<boolean> {
+  const follows = () =>
+    record.fields.repairs.some(({ told, ...each }) => told?.trigger === 'kernel' && each.askedNs >= askedNs)
+  for (let ms = 0; ms < KERNEL_MS && !follows(); ms += LOOK_MS) await clock.sleep(LOOK_MS, neverAborted)
+  return follows()
 }
 
 async function renewOwnRandom({ os }: RepairParts, { told }: RepairUnderWay): Promise<StepOutcome> {

@@ -20,6 +20,17 @@ async function resumed(guest: RestoredGuest, request: Parameters<typeof ResumedR
   return guest.lifecycle.getResume({ number, timeoutMs: 0 }, neverAborted)
 }
 
+/** The same without a seed, where the kernel's line may still come. */
+async function resumedLater(guest: RestoredGuest, generation: string) {
+  const { number } = await guest.lifecycle.resumed(ResumedRequest.fromPartial({ generation }), call)
+  await settle()
+  for (let looks = 0; looks < 100; looks++) {
+    guest.os.clock.advance(20)
+    await settle()
+  }
+  return guest.lifecycle.getResume({ number, timeoutMs: 0 }, neverAborted)
+}
+
 async function last({ lifecycle }: RestoredGuest) {
   await settle()
   return lifecycle.getResume({ number: 0n, timeoutMs: 0 }, neverAborted)
@@ -172,7 +183,7 @@ describe('a repair', () => {
 describe('randomness', () => {
   it('is shared where nothing gives bytes that clones do not have, and the guest is ready all the same', async () => {
     const guest = await restoredGuest()
-    const told = await resumed(guest, { generation: 'a' })
+    const told = await resumedLater(guest, 'a')
     expect(told).toMatchObject({ state: 'ready', randomness: 'shared' })
     expect(told.steps.find(({ name }) => name === 'kernel_random')).toMatchObject({
       state: 'failed',
@@ -196,7 +207,18 @@ describe('randomness', () => {
     guest.os.kernelLog.say(FORKED)
     await settle()
     guest.os.clock.advance(11_000)
-    expect(await resumed(guest, { generation: 'b' })).toMatchObject({ randomness: 'shared' })
+    expect(await resumedLater(guest, 'b')).toMatchObject({ randomness: 'shared' })
+  })
+
+  it('is renewed by the kernel itself a moment after the call', async () => {
+    const guest = await restoredGuest()
+    const { number } = await guest.lifecycle.resumed(ResumedRequest.fromPartial({ generation: 'a' }), call)
+    await settle()
+    guest.os.kernelLog.say(FORKED)
+    guest.os.clock.advance(20)
+    await settle()
+    const told = await guest.lifecycle.getResume({ number, timeoutMs: 0 }, neverAborted)
+    expect(told).toMatchObject({ state: 'ready', randomness: 'renewed' })
   })
 
   it('is shared where the generators of the agent cannot be renewed', async () => {
