@@ -17,7 +17,7 @@ const test = await startControllers()
 const [direct, other] = [test.clientOf('a'), test.clientOf('b')]
 const within = AbortSignal.timeout(6 * 3_600_000)
 
-/** Each byte of what a call carries, or some. */
+/** Each byte of what a call carries, or some, none twice: a VM is named after its cut. */
 function cutsOf({ back, there }: { readonly there: number; readonly back: number }): readonly Cut[] {
   return (
     [
@@ -26,9 +26,13 @@ function cutsOf({ back, there }: { readonly there: number; readonly back: number
     ] as const
   ).flatMap(([direction, bytes]) =>
     lives === undefined
-      ? Array.from({ length: SOME }, () => ({ direction, after: Math.floor(random() * bytes) }))
+      ? Array.from(someOf(bytes), (after) => ({ direction, after }))
       : Array.from({ length: bytes }, (_, after) => ({ direction, after })),
   )
+}
+
+function someOf(bytes: number): ReadonlySet<number> {
+  return new Set(Array.from({ length: SOME }, () => Math.floor(random() * bytes)))
 }
 
 /** A client whose first connection to the controller is cut. */
