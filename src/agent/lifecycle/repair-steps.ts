@@ -1,4 +1,3 @@
-import { neverAborted } from '../../base/abort.ts'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Identity } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import type { Os } from '../../os/os.ts'
@@ -127,14 +126,14 @@ function isAfterKernel({ fields }: LifecycleRecord, number: bigint, askedNs: big
 const KERNEL_MS = 2_000
 const LOOK_MS = 20
 
-/** Whether the kernel's own line comes a moment after the call: its repair waits for this one then. */
+/** Whether the kernel's own line comes a moment after the call. The repair that it begins waits for this one. */
 async function kernelFollows(
   record: LifecycleRecord,
   { askedNs, clock }: Pick<RepairUnderWay, 'askedNs'> & Pick<Os, 'clock'>,
 ): Promise<boolean> {
   const follows = () =>
     record.fields.repairs.some(({ told, ...each }) => told?.trigger === 'kernel' && each.askedNs >= askedNs)
-  for (let ms = 0; ms < KERNEL_MS && !follows(); ms += LOOK_MS) await clock.sleep(LOOK_MS, neverAborted)
+  for (let ms = 0; ms < KERNEL_MS && !follows(); ms += LOOK_MS) await clock.sleep(LOOK_MS)
   return follows()
 }
 

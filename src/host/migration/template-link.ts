@@ -76,7 +76,7 @@ export function withLink(
 const LAST_SLOT = 30
 
 /** Resolves once the agent of the guest has answered, and has run a container. */
-export async function agentAnswers(instances: Instances, key: string, caller: Caller): Promise<void> {
+export async function agentIsReady(instances: Instances, key: string, caller: Caller): Promise<void> {
   const connect = async () =>
     Duplex.from((input: AsyncIterable<Uint8Array>) => instances.connectAgent(key, input, caller))
   const connection = await connectAgent({ connect }, caller.signal)

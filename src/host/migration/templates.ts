@@ -17,7 +17,7 @@ import type { Caller, Instances } from '../instance/instances.ts'
 import { TEMPLATE_NAME } from '../instance/moves.ts'
 import { specFromProto } from '../spec/from-proto.ts'
 import type { HostFacts } from './manifest.ts'
-import { agentAnswers, checkTemplate, withLink, writeLinkItem } from './template-link.ts'
+import { agentIsReady, checkTemplate, withLink, writeLinkItem } from './template-link.ts'
 import { fileDigests, type TemplateRecord, templateOf, templateRecords } from './template-record.ts'
 
 /** Machines that were saved once their agents had run a container, for clones (docs/suspend.md). */
@@ -182,7 +182,7 @@ class HostTemplates implements Templates {
       await instances.ensure(EnsureInstanceRequest.fromPartial(wanted), caller)
       await instances.changeState({ key: name, change: Change.RUN, graceMs: 0 }, caller)
       making.step = 'agent'
-      await (answers?.(name, late) ?? agentAnswers(instances, name, { ...caller, signal: late })).catch(
+      await (answers?.(name, late) ?? agentIsReady(instances, name, { ...caller, signal: late })).catch(
         (error) => {
           if (!late.aborted) throw error
           throw new AgentError('DEADLINE_EXCEEDED', `no answer within ${BOOT_MS / 1000} s`)

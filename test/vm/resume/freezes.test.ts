@@ -64,8 +64,8 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stops at any moment, a
         await work.end()
       } catch (error) {
         const text = `freeze ${done + 1}, --seed ${seed}, ${way}: ${messageOf(error)}`
-        const lines = await machine.consoleText()
-        failures.push(`${text}; ${work.faults.join('; ')}; the console:\n${lines.slice(-4000)}`)
+        const printed = await machine.consoleText()
+        failures.push(`${text}; ${work.faults.join('; ')}; the console:\n${printed.slice(-4000)}`)
         tell({ kind: `${way}, failed`, count: 1, seconds: 0, slowestAnswerMs: 0 })
         writeSync(1, `${failures.at(-1)}\n`)
       } finally {

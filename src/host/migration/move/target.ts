@@ -296,7 +296,7 @@ async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send:
   send({ done: { operation: recorded.timeline?.operation() } })
 }
 
-/** QEMU keeps what it had for the move, which would be in the way of the next one: nobody knows of it once the step is dropped. */
+/** QEMU keeps what it had for the move, and the next move would fail by that. Once the step is dropped, nobody knows of it any more. */
 async function closeChannels(instance: MachineInstance): Promise<void> {
   const { context } = instance
   const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }

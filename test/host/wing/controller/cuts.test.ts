@@ -5,7 +5,7 @@ import { openController } from '../../../../src/host/controller/client.ts'
 import { randomFrom } from '../../../support/kills/random.ts'
 import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { fullLeases, hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
-import { type Cut, CuttingLink } from '../../../support/wing/moves/cutting-link.ts'
+import { type Cut, CuttingLink } from '../../../support/wing/moves/faults/cutting-link.ts'
 
 const { [INSTANCES.lives]: lives, [INSTANCES.seed]: given } = process.env
 const seed = Number(given ?? Math.floor(Math.random() * 0x7fffffff))

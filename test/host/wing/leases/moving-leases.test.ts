@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { MOVE_SETTINGS } from '../../../../src/host/migration/move/move-host.ts'
+import { MovingMachine } from '../../../support/wing/moves/faults/random-moves.ts'
 import { Fleet } from '../../../support/wing/moves/fleet.ts'
-import { MovingMachine } from '../../../support/wing/moves/random-moves.ts'
 
 const TIMEOUT_MS = 180_000
 /** A busy machine renews a lease in time. */

@@ -62,6 +62,16 @@ describe('a daemon that stands still before a write to its registry', () => {
   const CALLS: readonly Stopped[] = [
     { name: 'EnsureInstance', before: [], call: ensure, look: get, wanted: { state: State.PAUSED } },
     { name: 'run', before: [ensure], call: run, look: get, wanted: { state: State.RUNNING } },
+    ...(
+      [
+        ['pause', Change.PAUSE, State.PAUSED],
+        ['stop', Change.STOP, State.STOPPED],
+        ['kill', Change.KILL, State.STOPPED],
+      ] as const
+    ).map(([name, change, state]) => ({
+      ...{ name, before: [ensure, run], call: to(change), look: get },
+      wanted: { state },
+    })),
     {
       ...{ name: 'Plug', before: [ensure], call: plug, look: get },
       wanted: { devices: { data: { plug: Plug.PRESENT } } },
@@ -79,32 +89,11 @@ describe('a daemon that stands still before a write to its registry', () => {
       wanted: { specification: { backends: { 'root-file': { file: { path: other } } } } },
     },
     {
-      name: 'pause',
-      before: [ensure, run],
-      call: to(Change.PAUSE),
-      look: get,
-      wanted: { state: State.PAUSED },
-    },
-    {
       ...{ name: 'Snapshot', before: [ensure, run], isJournaled: true },
       call: (options) =>
         client.instances.snapshot(SnapshotRequest.fromPartial({ key, name: 'one' }), options),
       look: () => client.instances.listSnapshots({ key }),
       wanted: { snapshots: [{ name: 'one' }] },
-    },
-    {
-      name: 'stop',
-      before: [ensure, run],
-      call: to(Change.STOP),
-      look: get,
-      wanted: { state: State.STOPPED },
-    },
-    {
-      name: 'kill',
-      before: [ensure, run],
-      call: to(Change.KILL),
-      look: get,
-      wanted: { state: State.STOPPED },
     },
     {
       ...{ name: 'Remove', before: [ensure, run], isJournaled: true },

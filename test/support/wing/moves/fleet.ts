@@ -24,10 +24,10 @@ import { startDaemonProcess } from '../daemon-process.ts'
 import { leftovers } from '../leftovers.ts'
 import { image } from '../real-wing.ts'
 import { file } from '../requests.ts'
+import { StepGate } from './faults/step-gate.ts'
 import { hostAuthority } from './host-certificates.ts'
 import { JOURNAL_MIB, journalGuest } from './journal.ts'
 import type { Authority } from './sign-certificates.ts'
-import { StepGate } from './step-gate.ts'
 import { addressOf, TestNetwork } from './test-network.ts'
 
 export const HOSTS = ['a', 'b'] as const
@@ -114,7 +114,7 @@ export class Fleet {
     const started = await startDaemonProcess(this.#machines[host].folder, {
       enter: [...this.network.enter(host), 'setpriv', '--pdeathsig', 'KILL'],
       words: ['--config', config, '--gate', this.gates[host].path],
-      main: 'test/support/wing/moves/stepping-daemon.ts',
+      main: 'test/support/wing/moves/faults/stepping-daemon.ts',
     })
     this.#keepLog(host, started)
     this.#daemons.set(host, started)

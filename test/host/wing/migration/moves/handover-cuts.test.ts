@@ -5,7 +5,7 @@ import { endpointText } from '../../../../../src/host/tls/endpoint.ts'
 import { randomFrom } from '../../../../support/kills/random.ts'
 import { listeningPorts } from '../../../../support/processes.ts'
 import { leftovers } from '../../../../support/wing/leftovers.ts'
-import { type Cut, CuttingLink } from '../../../../support/wing/moves/cutting-link.ts'
+import { type Cut, CuttingLink } from '../../../../support/wing/moves/faults/cutting-link.ts'
 import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
 import { ADMIN } from '../../../../support/wing/requests.ts'
 

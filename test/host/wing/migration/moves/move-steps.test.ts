@@ -6,8 +6,8 @@ import {
   hitsDaemon,
   STEP_FAULTS,
   type StepFault,
-} from '../../../../support/wing/moves/move-faults.ts'
-import { runMoves } from '../../../../support/wing/moves/run-moves.ts'
+} from '../../../../support/wing/moves/faults/move-faults.ts'
+import { runMoves } from '../../../../support/wing/moves/faults/run-moves.ts'
 
 const { [MOVES.figures]: figuresFile, [MOVES.stop]: stopFile } = process.env
 const isStopped = () => stopFile !== undefined && existsSync(stopFile)

@@ -2,8 +2,8 @@ import { appendFileSync, existsSync, writeSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { MOVES, movesAsked } from '../../../../../scripts/test/moves-run.ts'
 import { randomFrom } from '../../../../support/kills/random.ts'
-import { chooseFault, type Fault } from '../../../../support/wing/moves/move-faults.ts'
-import { runMoves } from '../../../../support/wing/moves/run-moves.ts'
+import { chooseFault, type Fault } from '../../../../support/wing/moves/faults/move-faults.ts'
+import { runMoves } from '../../../../support/wing/moves/faults/run-moves.ts'
 
 const asked = movesAsked(process.env)
 const { [MOVES.figures]: figuresFile, [MOVES.stop]: stopFile } = process.env

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { MigrationTarget } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { MigrationProtocol } from '../../../src/gen/vm.ts'
-import { agreedOn, choose, offers } from '../../../src/host/migration/move/protocol.ts'
-import { file } from '../../support/wing/requests.ts'
+import { MigrationTarget } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { MigrationProtocol } from '../../../../src/gen/vm.ts'
+import { agreedOn, choose, offers } from '../../../../src/host/migration/move/protocol.ts'
+import { file } from '../../../support/wing/requests.ts'
 
 const offered = offers(['root', 'data'].map((key) => ({ key, path: `/a/${key}`, sizeBytes: 512n })))
 const [plain, withDisks] = offered.map(({ qmeuBlock }) => qmeuBlock)

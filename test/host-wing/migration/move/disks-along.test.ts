@@ -4,9 +4,9 @@ import {
   Layer,
   MigrationTarget,
   Specification,
-} from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
-import { flattened, layersLeft } from '../../../src/host/migration/move/disks-along.ts'
+} from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord } from '../../../../src/gen/microvm/instance/v1/records.ts'
+import { flattened, layersLeft } from '../../../../src/host/migration/move/disks-along.ts'
 
 const encryption = { secret: '6b3f0c62-3d1e-4f0a-9a55-0f4f8f0c2d11' }
 const encrypted = Backend.fromPartial({ file: { path: '/a/safe', encryption } })

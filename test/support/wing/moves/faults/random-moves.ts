@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { MovesFigures } from '../../../../scripts/test/moves-run.ts'
-import { messageOf } from '../../../../src/base/errors.ts'
-import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
-import { isBusy } from '../../busy.ts'
-import { type Fleet, HOSTS, type HostId } from './fleet.ts'
-import { History } from './history.ts'
+import type { MovesFigures } from '../../../../../scripts/test/moves-run.ts'
+import { messageOf } from '../../../../../src/base/errors.ts'
+import { State } from '../../../../../src/gen/microvm/instance/v1/instance.ts'
+import { isBusy } from '../../../busy.ts'
+import { type Fleet, HOSTS, type HostId } from '../fleet.ts'
+import { History } from '../history.ts'
 import {
   checkEnd,
   type Fault,

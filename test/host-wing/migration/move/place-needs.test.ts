@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Specification } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { placeNeeds } from '../../../src/host/migration/move/place-needs.ts'
+import { Specification } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { placeNeeds } from '../../../../src/host/migration/move/place-needs.ts'
 
 const QEMU = 'QEMU 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)'
 

@@ -1,8 +1,8 @@
 import { writeSync } from 'node:fs'
 import { expect } from 'vitest'
-import type { MovesFigures } from '../../../../scripts/test/moves-run.ts'
-import { messageOf } from '../../../../src/base/errors.ts'
-import { Fleet } from './fleet.ts'
+import type { MovesFigures } from '../../../../../scripts/test/moves-run.ts'
+import { messageOf } from '../../../../../src/base/errors.ts'
+import { Fleet } from '../fleet.ts'
 import { type Fault, type StepFault, textOf } from './move-faults.ts'
 import { MovingMachine } from './random-moves.ts'
 

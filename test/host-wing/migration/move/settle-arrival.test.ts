@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
-import { AgentError } from '../../../src/base/errors.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import { State } from '../../../src/gen/microvm/instance/v1/instance.ts'
-import { InstanceRecord, type StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
-import { LeaseMode } from '../../../src/gen/vm.ts'
-import { isOnItsWay } from '../../../src/host/instance/moving/undecided.ts'
-import { settleArrival } from '../../../src/host/migration/move/target.ts'
+import { neverAborted } from '../../../../src/base/abort.ts'
+import { AgentError } from '../../../../src/base/errors.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import { InstanceRecord, type StepRecord } from '../../../../src/gen/microvm/instance/v1/records.ts'
+import { LeaseMode } from '../../../../src/gen/vm.ts'
+import { isOnItsWay } from '../../../../src/host/instance/moving/undecided.ts'
+import { settleArrival } from '../../../../src/host/migration/move/target.ts'
 
 type Instance = Parameters<typeof settleArrival>[0]
 

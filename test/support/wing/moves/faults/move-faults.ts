@@ -1,11 +1,11 @@
 import type { ChildProcess } from 'node:child_process'
 
-import { MOVE_SETTINGS } from '../../../../src/host/migration/move/move-host.ts'
-import type { Random } from '../../kills/random.ts'
-import { endChild, signalThose } from '../../processes.ts'
-import type { Fleet, HostId } from './fleet.ts'
+import { MOVE_SETTINGS } from '../../../../../src/host/migration/move/move-host.ts'
+import type { Random } from '../../../kills/random.ts'
+import { endChild, signalThose } from '../../../processes.ts'
+import type { Fleet, HostId } from '../fleet.ts'
+import type { Disturbance, Place } from '../test-network.ts'
 import type { HeldStep } from './step-gate.ts'
-import type { Disturbance, Place } from './test-network.ts'
 
 /** As the source tells them. The machine runs at the target after `end`. */
 export const STEPS = [

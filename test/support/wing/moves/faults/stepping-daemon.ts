@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { createInterface } from 'node:readline'
-import { jsonLogger } from '../../../../src/base/log.ts'
-import { readConfiguration } from '../../../../src/host/service/configuration.ts'
-import { startDaemon } from '../../../../src/host/service/daemon.ts'
+import { jsonLogger } from '../../../../../src/base/log.ts'
+import { readConfiguration } from '../../../../../src/host/service/configuration.ts'
+import { startDaemon } from '../../../../../src/host/service/daemon.ts'
 
 /*
  * `./microvm daemon` of a test, by whose gate (step-gate.ts) it asks before each step of a move, and is told its clock.

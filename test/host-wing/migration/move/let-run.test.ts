@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest'
-import { silentLogger } from '../../../src/base/log.ts'
-import { MoveEnd } from '../../../src/gen/microvm/instance/v1/handover.ts'
-import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
-import { letRunAgain } from '../../../src/host/migration/move/let-run.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { MoveEnd } from '../../../../src/gen/microvm/instance/v1/handover.ts'
+import { InstanceRecord } from '../../../../src/gen/microvm/instance/v1/records.ts'
+import { letRunAgain } from '../../../../src/host/migration/move/let-run.ts'
 
 it('announces a guest that an earlier daemon has let run', async () => {
   const said: string[] = []

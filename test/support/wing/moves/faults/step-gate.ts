@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { temporaryFolder } from '../../temporary-folder.ts'
+import { temporaryFolder } from '../../../temporary-folder.ts'
 
 /** `move` is of the source, `arrival` of the target. */
 export type HeldStep = `${'move' | 'arrival'} ${string}`

@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer, type Server, type TLSSocket } from 'node:tls'
-import { TLS } from '../../../../src/host/tls/credentials.ts'
-import type { Endpoint } from '../../../../src/host/tls/endpoint.ts'
-import type { Authority } from './sign-certificates.ts'
+import { TLS } from '../../../../../src/host/tls/credentials.ts'
+import type { Endpoint } from '../../../../../src/host/tls/endpoint.ts'
+import type { Authority } from '../sign-certificates.ts'
 
 /** `there` is towards the one who is called. */
 type Direction = 'there' | 'back'
