@@ -167,7 +167,7 @@ export const LAYERS: readonly Layer[] = [
   // The host's side: no layer of the agent imports it.
   {
     folder: 'src/build',
-    imports: ['src/rpc', 'src/gen', 'src/base'],
+    imports: ['src/os/files/mountinfo.ts', 'src/rpc', 'src/gen', 'src/base'],
     node: 'all',
     packages: ['@bufbuild/protobuf', 'esbuild'],
   },

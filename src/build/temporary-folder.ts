@@ -1,5 +1,7 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { parseMountLine } from '../os/files/mountinfo.ts'
 
 const NAME = /^microvm-(\d+)-\w{6}$/
 
@@ -38,6 +40,23 @@ function sweep(parent: string): void {
     if (pid === undefined || existsSync(`/proc/${pid}`)) continue
     const path = join(parent, name)
     const status = statSync(path, { throwIfNoEntry: false })
-    if (status?.isDirectory() && status.uid === process.getuid?.()) removeTemporaryFolder(path)
+    if (status?.isDirectory() && status.uid === process.getuid?.()) removeLeftover(path)
   }
+}
+
+/** What cannot be removed stays, so that it stops nobody who comes later. */
+function removeLeftover(folder: string): void {
+  for (const mountPoint of mountsIn(folder)) spawnSync('umount', ['--lazy', mountPoint])
+  // Through a mount, the files of others would be removed.
+  if (mountsIn(folder).length > 0) return
+  try {
+    removeTemporaryFolder(folder)
+  } catch {}
+}
+
+/** The last mount is first. */
+function mountsIn(folder: string): string[] {
+  const lines = readFileSync('/proc/self/mountinfo', 'utf8').trimEnd().split('\n')
+  const mountPoints = lines.map((line) => parseMountLine(line).mountPoint)
+  return mountPoints.filter((path) => path === folder || path.startsWith(`${folder}/`)).toReversed()
 }

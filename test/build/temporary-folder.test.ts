@@ -39,4 +39,17 @@ describe('withTemporaryFolder', () => {
     await withTemporaryFolder(parent, async () => {})
     expect(names.map((name) => existsSync(join(parent, name)))).toEqual([false, true, true])
   })
+
+  it.each(['.', 'inner'])(
+    'removes nothing through a mount that a killed process left at %s',
+    async (name) => {
+      const [left, others] = [join(parent, 'microvm-4194305-abcdef'), join(parent, 'others')]
+      for (const folder of [join(left, name), others]) mkdirSync(folder, { recursive: true })
+      writeFileSync(join(others, 'kept'), '')
+      expect(spawnSync('mount', ['--bind', others, join(left, name)]).status).toBe(0)
+      await withTemporaryFolder(parent, async () => {})
+      expect(readdirSync(parent)).toEqual(['others'])
+      expect(readdirSync(others)).toEqual(['kept'])
+    },
+  )
 })
