@@ -5,13 +5,11 @@ import { type RunningDaemon, runMockDaemon } from '../../support/host-wing/runni
 import { microvm } from '../../support/microvm/run-microvm.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** A machine that can move, unless it has a file of this host alone. */
-function description(key: string, backends: Readonly<Record<string, unknown>> = {}) {
-  const board = { machine: 'pc-q35-7.2', memory_mib: 256, cpus: 1, kernel: '/boot/vmlinuz' }
-  const devices = Object.fromEntries(
-    Object.keys(backends).map((backend, index) => [`d${index}`, { backend, slot: 3 + index, disk: {} }]),
-  )
-  return { properties: { key }, specification: { board, devices, backends } }
+const BOARD = { machine: 'pc-q35-7.2', memory_mib: 256, cpus: 1, kernel: '/boot/vmlinuz' }
+
+const ON_PASST = {
+  devices: { eth0: { backend: 'net', slot: 3, nic: { mac: '52:54:00:00:00:01' } } },
+  backends: { net: { passt: {} } },
 }
 
 describe('the commands about other hosts', () => {
@@ -25,9 +23,9 @@ describe('the commands about other hosts', () => {
 
   const run = (...words: readonly string[]) => microvm(words, { env })
 
-  async function ensure(key: string): Promise<void> {
+  async function ensure(key: string, more = {}): Promise<void> {
     const file = join(temporaryFolder(), `${key}.json`)
-    writeFileSync(file, JSON.stringify(description(key)))
+    writeFileSync(file, JSON.stringify({ properties: { key }, specification: { board: BOARD, ...more } }))
     expect(await run('ensure', file)).toMatchObject({ status: 0 })
   }
 
@@ -75,6 +73,20 @@ describe('the commands about other hosts', () => {
       status: 1,
       stderr: expect.stringContaining('NOT_FOUND'),
     })
+  })
+
+  it('tell beforehand what would not move, and why', async () => {
+    await ensure('web', ON_PASST)
+    const obstacle = 'backends.net: its connections would break: passt has them in its memory'
+    expect(await run('migrate', 'web', '--dry-run')).toMatchObject({ status: 1, stdout: `${obstacle}\n` })
+    const { status, stdout } = await run('migrate', 'web', '--dry-run', '--json')
+    expect(status).toBe(1)
+    expect(JSON.parse(stdout)).toMatchObject({ forecast: { obstacles: [obstacle] } })
+    expect(await run('migrate', 'web')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining(`FAILED_PRECONDITION: ${obstacle}`),
+    })
+    expect(await run('inspect', 'web')).toMatchObject({ status: 0 })
   })
 
   it('move all machines that can, and name the others', async () => {
