@@ -80,6 +80,13 @@ export class AgentError extends Error {
   }
 }
 
+/** A client's connection has ended, rather than the call: UNAVAILABLE, which a server itself may answer in any words. */
+export class ConnectionLost extends AgentError {
+  constructor(message: string, cause?: unknown) {
+    super('UNAVAILABLE', message, { cause })
+  }
+}
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }

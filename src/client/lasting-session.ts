@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { AgentError } from '../base/errors.ts'
+import { AgentError, ConnectionLost } from '../base/errors.ts'
 import type { CallOptions } from '../rpc/ttrpc/client.ts'
 import type { Session } from './open-session.ts'
 
@@ -86,7 +86,7 @@ class LastingSession {
         return answer
       } catch (error) {
         if (isDetached(error)) await this.#sleep()
-        else if (!isLost(error) || REPEATS[method] === 'never') throw error
+        else if (!(error instanceof ConnectionLost) || REPEATS[method] === 'never') throw error
         else await this.#return(session, error)
         options.signal?.throwIfAborted()
       }
@@ -162,15 +162,6 @@ class LastingSession {
   }
 }
 
-/** Whether the connection has ended, rather than the call. */
-function isLost(error: unknown): boolean {
-  return (
-    error instanceof AgentError &&
-    error.code === 'UNAVAILABLE' &&
-    /^(ttrpc|grpc): closed|^the agent answers no health check/.test(error.message)
-  )
-}
-
 /** The agent has been told that its connections are about to be lost. */
 function isDetached(error: unknown): boolean {
   return error instanceof AgentError && error.code === 'UNAVAILABLE' && error.message.startsWith('Detach: ')
@@ -188,7 +179,7 @@ async function knowsKeys(session: Session): Promise<boolean> {
     return true
   } catch (error) {
     if (error instanceof AgentError && error.code === 'UNIMPLEMENTED') return false
-    if (isLost(error)) throw error
+    if (error instanceof ConnectionLost) throw error
     return true
   }
 }

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { AgentError, errnoOf, messageOf } from '../base/errors.ts'
+import { AgentError, ConnectionLost, errnoOf, messageOf } from '../base/errors.ts'
 import { HealthDefinition } from '../gen/health.ts'
 import { clientFor } from '../rpc/client.ts'
 import type { TtrpcClient } from '../rpc/ttrpc/client.ts'
@@ -149,7 +149,6 @@ async function watchHealth(client: TtrpcClient, gone: AbortController, closed: A
     }
   } catch {
     if (closed.aborted) return
-    const text = `the agent answers no health check within ${HEALTH_MS / 1000} s`
-    gone.abort(new AgentError('UNAVAILABLE', text))
+    gone.abort(new ConnectionLost(`the agent answers no health check within ${HEALTH_MS / 1000} s`))
   }
 }

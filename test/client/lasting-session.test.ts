@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { keyUseOf } from '../../src/agent/service/rpc.ts'
 import { declaredMethods } from '../../src/agent/service/services.ts'
 import { neverAborted } from '../../src/base/abort.ts'
-import { AgentError } from '../../src/base/errors.ts'
+import { AgentError, ConnectionLost } from '../../src/base/errors.ts'
 import { lastingSession, REPEATS } from '../../src/client/lasting-session.ts'
 import type { Session } from '../../src/client/open-session.ts'
 import { serviceDependencies } from '../support/agent/service-dependencies.ts'
@@ -19,7 +19,7 @@ it('a session that lasts sends no key with a call that takes none', async () => 
 describe('a session whose machine moves', () => {
   const moving = new AgentError('ABORTED', 'instance web: is on its way', { reason: 'moving' })
   const aborted = new AgentError('ABORTED', 'instance web: the machine is moving to another host')
-  const lost = new AgentError('UNAVAILABLE', 'ttrpc: closed')
+  const lost = new ConnectionLost('ttrpc: closed')
   const closed = new Promise<void>(() => {})
   const sessionOf = (call: Session['call']): Session => ({ call, close: () => {}, closed })
 

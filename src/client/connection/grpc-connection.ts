@@ -7,7 +7,7 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
-import { AgentError, messageOf, type Reason, statusCodeName } from '../../base/errors.ts'
+import { AgentError, ConnectionLost, messageOf, type Reason, statusCodeName } from '../../base/errors.ts'
 import { REASON } from '../../rpc/method.ts'
 import { withTrace } from '../../rpc/trace-scope.ts'
 import { type CallOptions, type TtrpcClient, watchCall } from '../../rpc/ttrpc/client.ts'
@@ -26,7 +26,7 @@ export interface StreamCall {
   send(message: Uint8Array): Promise<void>
   /** Ends the requests. */
   end(): void
-  /** Ends with the call; throws an `AgentError` of the server's code, or UNAVAILABLE `grpc: closed`. */
+  /** Ends with the call; throws an `AgentError` of the server's code, or `ConnectionLost`. */
   readonly answers: AsyncGenerator<Uint8Array, void, undefined>
   cancel(): void
 }
@@ -235,8 +235,6 @@ function messageIn(body: Buffer): Uint8Array {
   return body.subarray(PREFIX_BYTES)
 }
 
-function lost(cause?: unknown): AgentError {
-  return new AgentError('UNAVAILABLE', `grpc: closed${cause === undefined ? '' : `: ${messageOf(cause)}`}`, {
-    cause,
-  })
+function lost(cause?: unknown): ConnectionLost {
+  return new ConnectionLost(`grpc: closed${cause === undefined ? '' : `: ${messageOf(cause)}`}`, cause)
 }

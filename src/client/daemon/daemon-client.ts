@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
-import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
+import { AgentError, ConnectionLost, errnoOf, messageOf } from '../../base/errors.ts'
 import { InstanceServiceDefinition } from '../../gen/microvm/instance/v1/instance.ts'
 import { SecretServiceDefinition } from '../../gen/microvm/instance/v1/secret.ts'
 import { OOBManagementDefinition } from '../../gen/vm.ts'
@@ -60,7 +60,7 @@ export async function openDaemon(
         try {
           return await connection.call(service, method, payload, { signal, ...options, ...left, metadata })
         } catch (error) {
-          if (!isLost(error) || signal.aborted) throw error
+          if (!(error instanceof ConnectionLost) || signal.aborted) throw error
           connection.close()
           connection = await reconnect(path, signal, Math.min(until, performance.now() + RETURN_MS))
         }
@@ -78,11 +78,6 @@ export async function openDaemon(
 
 function isRead(method: string): boolean {
   return /^(Get|List)/.test(method)
-}
-
-/** Whether the connection has ended, rather than the call. */
-export function isLost(error: unknown): boolean {
-  return error instanceof AgentError && error.code === 'UNAVAILABLE' && /^grpc: closed/.test(error.message)
 }
 
 async function reconnect(path: string, signal: AbortSignal, until: number): Promise<GrpcConnection> {

@@ -1,9 +1,9 @@
 import { abortable } from '../../base/abort.ts'
-import { AgentError, messageOf } from '../../base/errors.ts'
+import { AgentError, ConnectionLost, messageOf } from '../../base/errors.ts'
 import type { Stdio } from '../../client/container/attach.ts'
 import { START_FAILURE } from '../../client/container/start-failure.ts'
 import { OutputClosed } from '../../client/container/stdio.ts'
-import { type DaemonClient, isLost, NoDaemon, openDaemon } from '../../client/daemon/daemon-client.ts'
+import { type DaemonClient, NoDaemon, openDaemon } from '../../client/daemon/daemon-client.ts'
 import { daemonSocket } from '../../client/daemon/daemon-socket.mjs'
 import { plainText } from '../../client/output/text.ts'
 import { Interrupted, type Interruptions } from '../../client/terminal/interruptions.ts'
@@ -117,7 +117,8 @@ export async function runMachineCommand(
 
 function textOf(name: string, error: unknown): string {
   if (!(error instanceof AgentError)) return messageOf(error)
-  if (isLost(error)) return `${name}: the daemon closed the connection before its answer; its log tells why`
+  if (error instanceof ConnectionLost)
+    return `${name}: the daemon closed the connection before its answer; its log tells why`
   if (error.code === 'DEADLINE_EXCEEDED')
     return `${name}: no answer in time${READS.includes(name) ? '' : ', and the change may go on: see ./microvm ps'}; wait longer with --timeout`
   return SERVERS.includes(name) || error instanceof NoDaemon
@@ -127,7 +128,7 @@ function textOf(name: string, error: unknown): string {
 
 function statusOf(name: string, error: unknown): number {
   if (error instanceof UsageError) return USAGE
-  if (!(error instanceof AgentError) || error instanceof NoDaemon || isLost(error))
+  if (!(error instanceof AgentError) || error instanceof NoDaemon || error instanceof ConnectionLost)
     return START_FAILURE.cannotRun
   if (!SERVERS.includes(name)) return FAILED
   return error.code === 'INVALID_ARGUMENT' ? USAGE : START_FAILURE.cannotRun

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { deadlineExceeded, LONGEST_TIMER_MS } from '../../base/abort.ts'
-import { AgentError, messageOf, StatusCode, statusCodeName } from '../../base/errors.ts'
+import { AgentError, ConnectionLost, messageOf, StatusCode, statusCodeName } from '../../base/errors.ts'
 import { startTimer } from '../timer.ts'
 import { withTrace } from '../trace-scope.ts'
 import {
@@ -22,7 +22,7 @@ export interface CallOptions {
 }
 
 export interface TtrpcClient {
-  /** Rejects with an `AgentError` of the server's code, or UNAVAILABLE `ttrpc: closed` when the connection has ended. */
+  /** Rejects with an `AgentError` of the server's code, or with `ConnectionLost`. */
   call(service: string, method: string, payload: Uint8Array, options?: CallOptions): Promise<Uint8Array>
   /** Rejects the calls in progress. */
   close(): void
@@ -48,7 +48,7 @@ class ClientConnection implements TtrpcClient {
   readonly #socket: Duplex
   readonly #pending = new Map<number, PendingCall>()
   #nextStreamId = 1
-  #loss: AgentError | undefined
+  #loss: ConnectionLost | undefined
 
   constructor(socket: Duplex) {
     this.#socket = socket
@@ -132,7 +132,7 @@ class ClientConnection implements TtrpcClient {
 
   #lose(cause?: Error): void {
     if (this.#loss !== undefined) return
-    this.#loss = new AgentError('UNAVAILABLE', 'ttrpc: closed', { cause })
+    this.#loss = new ConnectionLost('ttrpc: closed', cause)
     for (const streamId of [...this.#pending.keys()]) this.#settle(streamId)?.reject(this.#loss)
     this.#socket.destroy()
   }
