@@ -1,6 +1,7 @@
-import { describe, expect, it } from 'vitest'
+import type { Server } from 'node:net'
+import { afterEach, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
-import { AgentError } from '../../../src/base/errors.ts'
+import { AgentError, StatusCode } from '../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
   Device,
@@ -14,8 +15,11 @@ import {
 import { StepRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import type { MachineInstance } from '../../../src/host/instance/instance.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
+import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
 import type { Change as RowChange } from '../../../src/host/instance/registry/registry.ts'
 import { settleRepair } from '../../../src/host/migration/resume.ts'
+import { encodeErrorFrame } from '../../../src/rpc/ttrpc/messages.ts'
+import { type Answer, startAgent } from '../../support/wing/fakes/fake-agent.ts'
 import { ADMIN, specification, tenant } from '../../support/wing/requests.ts'
 import { SuspendedWing } from '../../support/wing/suspended-wing.ts'
 
@@ -129,6 +133,57 @@ describe('the streams of a machine that was not saved', { timeout: TIMEOUT_MS },
     const after = await wing.daemon()
     await after.get('web', ADMIN)
     expect((await after.streams('web', ADMIN)).map(({ closed }) => closed)).toEqual([true, false, false])
+  })
+})
+
+describe('the pod of a machine that was not saved', { timeout: TIMEOUT_MS }, () => {
+  let server: Server | undefined
+  afterEach(() => void server?.close())
+  const request = SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one', quiesce: true })
+
+  async function make(wing: SuspendedWing, instances: Instances, own: Parameters<typeof startAgent>[2] = {}) {
+    await wing.make(instances)
+    const calls: string[] = []
+    server = await startAgent(guestSocket(wing.folderOf('web')), calls, own)
+    return calls
+  }
+
+  it('is at rest no more when the daemon has died meanwhile', async () => {
+    const wing = new SuspendedWing()
+    const before = await wing.daemon()
+    const calls = await make(wing, before)
+    const reached = Promise.withResolvers<void>()
+    wing.atStep = async (_, step) => {
+      if (step !== 'detach') return
+      reached.resolve()
+      await new Promise(() => {})
+    }
+    void before.suspend(request, ADMIN).catch(() => {})
+    await reached.promise
+    wing.isDead = true
+    await before.close()
+    expect(calls).toEqual(['Quiesce'])
+    await (await wing.daemon()).get('web', ADMIN)
+    expect(calls).toEqual(['Quiesce', 'Thaw'])
+    expect(await wing.unfinished()).toEqual([])
+  })
+
+  it('stays at rest for others, for whom it refuses another rest', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    const status = { code: StatusCode.FAILED_PRECONDITION, message: 'frozen already' }
+    const Quiesce: Answer = (socket, id) => socket.write(encodeErrorFrame(id, status))
+    const calls = await make(wing, instances, { Quiesce })
+    await expect(instances.suspend(request, ADMIN)).rejects.toThrow('quiesce: frozen already')
+    expect(calls).toEqual(['Quiesce'])
+  })
+
+  it('is thawed when the answer of its rest is lost', async () => {
+    const wing = new SuspendedWing()
+    const instances = await wing.daemon()
+    const calls = await make(wing, instances, { Quiesce: (socket) => socket.destroy() })
+    await expect(instances.suspend(request, ADMIN)).rejects.toThrow('quiesce: ttrpc: closed')
+    expect(calls).toEqual(['Quiesce', 'Thaw'])
   })
 })
 

@@ -36,8 +36,17 @@ export const SAVING = {
   quiesce: {
     name: 'quiesce',
     isNeeded: ({ request }) => request.quiesce,
-    make: ({ instance }) => quiesce(instance, QUIESCE_MS),
-    undo: async ({ instance }) => void (await thaw(instance)),
+    make: async ({ instance }) => {
+      await noteRest(instance, true)
+      await quiesce(instance, QUIESCE_MS).catch(async (error) => {
+        // It may be at rest for others.
+        if (error?.code === 'FAILED_PRECONDITION') await noteRest(instance, false)
+        throw error
+      })
+    },
+    undo: async ({ instance }) => {
+      if (isAtRest(savingStepOf(instance))) await thaw(instance)
+    },
   },
   detach: {
     name: 'detach',
@@ -180,11 +189,32 @@ function standing(fault: string): Partial<InstanceRecord> {
 /** Words are as the table of steps has them. */
 export function stepOf({ folder, hasAgent, id, instance, step, wasRunning }: Saving): StepRecord {
   const state = wasRunning ? 'running' : 'paused'
-  return instance.recorded.step(step, ['', folder, id, state, hasAgent ? 'agent' : ''])
+  return instance.recorded.step(step, ['', folder, id, state, hasAgent ? AGENT : ''])
 }
 
-/** Which word of the step has the ports whose streams have ended. */
-const ENDED = 5
+/** Which words of the step have what is asked of the guest, and the ports whose streams have ended. */
+const [ASKED, ENDED] = [4, 5]
+/** Its agent takes part, and its pod may be at rest. */
+const [AGENT, REST] = ['agent', 'rest']
+
+function asksOf(step: StepRecord | undefined): readonly string[] {
+  return step?.words[ASKED]?.split(' ') ?? []
+}
+
+function isAtRest(step: StepRecord | undefined): boolean {
+  return asksOf(step).includes(REST)
+}
+
+/** Notes whether the pod has to be thawed when the machine is not saved. */
+async function noteRest(instance: MachineInstance, isAsked: boolean): Promise<void> {
+  const { recorded } = instance
+  const { step = 'suspend', words = [] } = savingStepOf(instance) ?? {}
+  const asks = asksOf(savingStepOf(instance)).filter((each) => each !== REST)
+  const asked = [...asks, ...(isAsked ? [REST] : [])].join(' ').trim()
+  const add = [recorded.step(step, words.toSpliced(ASKED, 1, asked))]
+  const text = isAsked ? 'the pod is being brought to rest' : 'the pod is at rest for others'
+  await recorded.commit({ add, kind: 'state', text })
+}
 
 /** The step of a machine that is being saved, by this daemon or an earlier one. */
 function savingStepOf({ recorded }: Pick<MachineInstance, 'recorded'>): StepRecord | undefined {
@@ -222,14 +252,14 @@ export async function attachAgain(saving: Saving): Promise<boolean> {
 /** Undoes what another daemon has begun, `own` steps first. The machine is there. Returns what the record is to say of it. */
 export async function undoSaving(
   instance: MachineInstance,
-  { words }: StepRecord,
+  step: StepRecord,
   own: readonly Step[] = [],
 ): Promise<Partial<InstanceRecord>> {
-  const [, folder = '', id = '', state, agent] = words
-  const saving = { instance, folder, id, wasRunning: state === 'running', hasAgent: agent === 'agent' }
-  // It may not have gone so far that there was anything to thaw.
+  const [, folder = '', id = '', state] = step.words
+  const hasAgent = asksOf(step).includes(AGENT)
+  const saving = { instance, folder, id, wasRunning: state === 'running', hasAgent }
   const isMove = own.length > 0
-  const steps = UNDO_ORDER.filter(({ name }) => name !== 'quiesce' && !(isMove && name === 'folder'))
+  const steps = UNDO_ORDER.filter(({ name }) => !(isMove && name === 'folder'))
   return standing(await undo(saving, [...own, ...steps]))
 }
 
