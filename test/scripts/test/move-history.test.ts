@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { writeRing } from '../../../src/host/instance/holder/holder-files.ts'
+import { readRing, writeRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import type { Link } from '../../support/wing/moves/fleet.ts'
 import { History } from '../../support/wing/moves/history.ts'
@@ -12,7 +12,7 @@ function historyOf({ records = [], chain = [] }: { records?: readonly Written[];
   const folder = temporaryFolder()
   const journal = join(folder, 'journal')
   writeFileSync(journal, Buffer.concat([...records.map(sector), Buffer.alloc(512)]))
-  return { folder, history: new History({ journal, folderOf: () => folder, chain: () => chain }) }
+  return { folder, history: new History({ journal, printed: () => readRing(folder, 0), chain: () => chain }) }
 }
 
 function sector([number, boot, time]: Written): Buffer {

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { MOVE_SETTINGS } from '../../../../src/host/migration/move/move-host.ts'
+import type { FaultKind } from '../../../support/wing/moves/faults/move-faults.ts'
 import { MovingMachine } from '../../../support/wing/moves/faults/random-moves.ts'
 import { Fleet } from '../../../support/wing/moves/fleet.ts'
 
@@ -8,6 +9,15 @@ const TIMEOUT_MS = 180_000
 /** A busy machine renews a lease in time. */
 const TTL_MS = 10_000
 const AT_ONCE = { delayMs: 0, lastMs: 0 } as const
+/** Before a target takes its lease, and what only the one that has it may have. `npm run moves -- --steps 500 --lease 10000` has the others. */
+const FAULTS_OF_LEASE: readonly FaultKind[] = [
+  { kind: 'kill', who: 'target' },
+  { kind: 'stop', who: 'target holder' },
+  { kind: 'kill', who: 'controllers' },
+  { kind: 'stop', who: 'quorum' },
+  { kind: 'drop', wire: 'source-target' },
+  { kind: 'drop', wire: 'target-controllers' },
+]
 
 /** Journal, console and chain of a machine are looked at after each move: one writer after the other, and nothing is lost. */
 describe('a machine with LM_FULL_LEASES', { timeout: TIMEOUT_MS }, () => {
@@ -47,6 +57,13 @@ describe('a machine with LM_FULL_LEASES', { timeout: TIMEOUT_MS }, () => {
     const [third] = servers()
     expect(servers()).toEqual([{ pid: third?.pid, name: 'disk' }])
     expect(third?.pid).not.toBe(second?.pid)
+  })
+
+  it('runs on one host when a party is lost before the target takes its lease', async () => {
+    for (const fault of FAULTS_OF_LEASE) {
+      await machine.move({ ...fault, before: 'arrival lease', lastMs: 500 })
+      expect(servers()).toHaveLength(1)
+    }
   })
 
   it('goes on with its lease and its server when its target dies before the switchover', async () => {

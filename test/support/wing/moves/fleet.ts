@@ -6,12 +6,14 @@ import { projectRoot } from '../../../../src/build/project.ts'
 import {
   ChangeStateRequest_Change as Change,
   ChangeStateRequest,
+  EnsureInstanceRequest,
   InstanceServiceDefinition,
   MigrateInstanceRequest,
   MigrateInstanceResponse,
   type State,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { LeaseMode } from '../../../../src/gen/vm.ts'
+import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import { killHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { endpointText } from '../../../../src/host/tls/endpoint.ts'
 import { daemonClient } from '../../host-wing/running-daemon.ts'
@@ -27,6 +29,7 @@ import { file } from '../requests.ts'
 import { StepGate } from './faults/step-gate.ts'
 import { hostAuthority } from './host-certificates.ts'
 import { JOURNAL_MIB, journalGuest } from './journal.ts'
+import { JournalPod } from './journal-pod.ts'
 import type { Authority } from './sign-certificates.ts'
 import { addressOf, TestNetwork } from './test-network.ts'
 
@@ -49,6 +52,13 @@ export interface Link {
   readonly run: string
 }
 
+export interface FleetOptions {
+  /** Its machine runs only while it has a lease, and the host on which it is made serves its disk. */
+  readonly leaseTtlMs?: number
+  /** Its machine is a guest with an agent. */
+  readonly isPod?: boolean
+}
+
 /**
  * Two hosts that reach the same disks, two controllers and three members of etcd, all of them processes, in network namespaces. One
  * machine keeps a journal on a disk.
@@ -67,11 +77,12 @@ export class Fleet {
   #metricsPort = 9000
 
   readonly #leaseTtlMs: number
+  readonly #pod: JournalPod | undefined
 
   private constructor(
     network: TestNetwork,
     etcd: Etcd,
-    { leaseTtlMs, gates }: { readonly leaseTtlMs: number; readonly gates: Fleet['gates'] },
+    { gates, isPod, leaseTtlMs }: Required<FleetOptions> & { readonly gates: Fleet['gates'] },
   ) {
     this.network = network
     this.etcd = etcd
@@ -81,14 +92,14 @@ export class Fleet {
     const machines = () => new CountingMachines(temporaryFolder(), this.disks)
     this.#machines = { a: machines(), b: machines() }
     this.journal = image(this.disks, 'journal', JOURNAL_MIB)
+    this.#pod = isPod ? new JournalPod(this.disks, this.journal) : undefined
   }
 
-  /** With `leaseTtlMs` its machine runs only while it has a lease, and the host on which it is made serves its disk. */
-  static async start({ leaseTtlMs = 0 } = {}): Promise<Fleet> {
+  static async start({ isPod = false, leaseTtlMs = 0 }: FleetOptions = {}): Promise<Fleet> {
     const network = await TestNetwork.make()
     const etcd = await startEtcd(temporaryFolder(), { count: MEMBERS, enter: network.enter('c') })
     const [a, b] = await Promise.all([StepGate.listen(), StepGate.listen()])
-    const fleet = new Fleet(network, etcd, { leaseTtlMs, gates: { a, b } })
+    const fleet = new Fleet(network, etcd, { isPod, leaseTtlMs, gates: { a, b } })
     await Promise.all(CONTROLLER_PORTS.map((_, index) => fleet.startController(index)))
     await Promise.all(HOSTS.map((host) => fleet.startDaemon(host)))
     return fleet
@@ -148,20 +159,34 @@ export class Fleet {
 
   /** Makes the machine on a host, and lets it run. */
   async make(host: HostId): Promise<void> {
-    const kernel = journalGuest(this.disks)
-    const request = this.#machines[host].request(KEY, {
-      board: { kernel },
-      backends: { 'root-file': file(this.journal) },
-    })
+    const specification = await this.#pod?.specification()
+    const request = specification
+      ? EnsureInstanceRequest.fromPartial({ properties: { key: KEY }, specification })
+      : this.#machines[host].request(KEY, {
+          board: { kernel: journalGuest(this.disks) },
+          backends: { 'root-file': file(this.journal) },
+        })
     const lease = { mode: LeaseMode.LM_FULL_LEASES, ttlMs: this.#leaseTtlMs }
     if (request.properties && this.#leaseTtlMs > 0) request.properties.lease = lease
     await this.#with(host, ({ instances }) => instances.ensureInstance(request, { timeoutMs: 30_000 }))
     await this.run(host)
+    await this.begin(host)
   }
 
   async run(host: HostId): Promise<void> {
     const request = ChangeStateRequest.fromPartial({ key: KEY, change: Change.RUN })
     await this.#with(host, ({ instances }) => instances.changeState(request, { timeoutMs: 30_000 }))
+  }
+
+  /** Lets a machine that was started keep the journal. */
+  async begin(host: HostId): Promise<void> {
+    await this.#pod?.begin({ key: KEY, socket: this.#socketOf(host), folder: this.folderOf(host) })
+  }
+
+  /** All that the machine has printed, by its console or an output, as a host knows it, and the number of its first byte. */
+  async printed(host: HostId): Promise<Pick<Awaited<ReturnType<typeof readRing>>, 'bytes' | 'first'>> {
+    const folder = this.folderOf(host)
+    return await (this.#pod?.printed(folder) ?? readRing(folder, 0))
   }
 
   /** The state of the instance on a host; undefined for none. Rejects when its daemon does not answer. */
@@ -187,7 +212,8 @@ export class Fleet {
       const { migrateInstance } = InstanceServiceDefinition.methods
       const { call, ended } = open(`${InstanceServiceDefinition.fullName}/${migrateInstance.name}`)
       call.on('data', (bytes: Buffer) => onStep(MigrateInstanceResponse.decode(bytes).step))
-      const request = MigrateInstanceRequest.fromPartial({ key: KEY, toHost: to, withoutAgent: true })
+      const how = this.#pod === undefined ? { withoutAgent: true } : { quiesce: true }
+      const request = MigrateInstanceRequest.fromPartial({ key: KEY, toHost: to, ...how })
       call.end(MigrateInstanceRequest.encode(request).finish())
       return await ended.then(
         () => undefined,
@@ -266,12 +292,16 @@ export class Fleet {
     host: HostId,
     work: (client: ReturnType<typeof daemonClient>) => Promise<Answer>,
   ): Promise<Answer> {
-    const client = daemonClient(join(this.#machines[host].folder, 'admin.sock'))
+    const client = daemonClient(this.#socketOf(host))
     try {
       return await work(client)
     } finally {
       client.close()
     }
+  }
+
+  #socketOf(host: HostId): string {
+    return join(this.#machines[host].folder, 'admin.sock')
   }
 
   #configuration(host: HostId): string {

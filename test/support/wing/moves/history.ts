@@ -1,11 +1,10 @@
 import { isDeepStrictEqual } from 'node:util'
-import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import type { Fleet, HostId } from './fleet.ts'
 import { type JournalLine, type JournalRecord, journalLines, readJournal } from './journal.ts'
 
 const NOTHING_PRINTED: JournalLine = { number: 0, boot: 1, isConflict: false }
 
-type Machine = Pick<Fleet, 'journal' | 'folderOf' | 'chain'>
+type Machine = Pick<Fleet, 'journal' | 'printed' | 'chain'>
 
 /** What a machine has written, printed and been run by, from its first boot on. Each look throws for what must not be. */
 export class History {
@@ -39,6 +38,11 @@ export class History {
     return this.#last.number
   }
 
+  /** How many of them were printed when it was looked last. */
+  get printed(): number {
+    return this.#printed.number
+  }
+
   /** Reads the records that have come. One machine alone has written them, one after the other. */
   lookAtJournal(): void {
     for (const record of readJournal(this.#fleet.journal, this.#last.number)) {
@@ -53,7 +57,7 @@ export class History {
 
   /** Reads the console of the host that runs the machine, which has all bytes from the first boot on. Each line is there once. */
   async lookAtConsole(host: HostId): Promise<void> {
-    const { bytes, first } = await readRing(this.#fleet.folderOf(host), 0)
+    const { bytes, first } = await this.#fleet.printed(host)
     if (first > 0n) throw new Error(`console: the first ${first} bytes are lost`)
     const text = bytes.toString('latin1')
     const lines = journalLines(text)

@@ -33,7 +33,7 @@ describe('a machine that moves while something fails', () => {
     timeout: AS_LONG_AS_ASKED_MS,
   }, async () => {
     const { count, failures } = await runMoves(asked === undefined ? FEW : chosen(asked), {
-      leaseTtlMs: asked?.leaseTtlMs,
+      leaseTtlMs: asked?.leaseTtlMs ?? 0,
       isOver: () => stopFile !== undefined && existsSync(stopFile),
       named: (number) => (asked === undefined ? '' : `, --seed ${asked.seed + number - 1} --count 1`),
       onFigure: (figure, number) => {

@@ -48,7 +48,7 @@ export type Fault = FaultKind & { readonly step: MoveStep; readonly delayMs: num
 /** A fault before a step begins. It is healed when the move has ended, and after `lastMs` at the latest. */
 export type StepFault = FaultKind & { readonly before: HeldStep; readonly lastMs: number }
 
-/** All of a move, in their order on each side. The guest has no device to unplug, and no agent. */
+/** All of a move, in their order on each side, of a guest that has no device to unplug, and no agent. */
 export const HELD_STEPS: readonly HeldStep[] = [
   ...[
     ...['target', 'negotiate', 'handover', 'disks', 'memory', 'state', 'handed', 'continue', 'switchover'],
@@ -57,6 +57,12 @@ export const HELD_STEPS: readonly HeldStep[] = [
   ...[
     ...['start', 'listen', 'memory', 'state', 'switchover', 'lease', 'streams', 'cont', 'commit', 'repair'],
   ].map((step) => `arrival ${step}` as const),
+]
+
+/** Those that only a guest with both has, or that ask its agent, or whose undoing does. */
+export const POD_STEPS: readonly HeldStep[] = [
+  ...['quiesce', 'detach', 'unplug', 'memory', 'switchover'].map((step) => `move ${step}` as const),
+  ...['plug', 'cont', 'repair'].map((step) => `arrival ${step}` as const),
 ]
 
 /** What may happen before each of them. */
@@ -96,7 +102,8 @@ export function checkEnd(
 }
 
 /** The second is after the end of the handover. */
-const TELLS_STEP = /^(target|negotiate|handover|disks|memory|state): |^the machine was not moved: /
+const TELLS_STEP =
+  /^(target|negotiate|handover|disks|quiesce|detach|unplug|memory|state): |^the machine was not moved: /
 
 export function nameOf(fault: FaultKind): string {
   if (fault.kind === 'none') return 'none'

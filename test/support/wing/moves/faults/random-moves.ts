@@ -105,7 +105,7 @@ export class MovingMachine {
     healed: number,
     happened: Pick<Happened, 'holdersKilled'>,
   ): Promise<{ readonly host: HostId; readonly isKilled: boolean }> {
-    const until = healed + BOUND_MS * busyFactor()
+    let until = healed + BOUND_MS * busyFactor()
     let isKilled = false
     for (;;) {
       const states = await Promise.all(
@@ -118,12 +118,17 @@ export class MovingMachine {
         const hasLeaseEnded = state === State.TERMINATED
         if (!isKilled) this.#history.bootsAgain({ ...happened, hasLeaseEnded })
         isKilled = true
-        await this.#fleet.run(host).catch(() => {})
+        if (await this.#starts(host)) {
+          const before = performance.now()
+          await this.#fleet.begin(host)
+          until += performance.now() - before
+        }
       } else if (host !== undefined && others.length === 0 && state === State.RUNNING) {
         const other = host === 'a' ? 'b' : 'a'
         // A daemon may not have learnt yet that the machine was killed.
         if (this.#fleet.pidsOf('qemu', other).length === 0 && (await this.#grows())) {
           await this.#known(until)
+          await this.#prints(host, until)
           return { host, isKilled }
         }
       }
@@ -133,6 +138,13 @@ export class MovingMachine {
       }
       await delay(LOOK_MS)
     }
+  }
+
+  async #starts(host: HostId): Promise<boolean> {
+    return await this.#fleet.run(host).then(
+      () => true,
+      () => false,
+    )
   }
 
   /** Whether the journal has more records soon. */
@@ -146,6 +158,18 @@ export class MovingMachine {
       this.#history.lookAtJournal()
     }
     return true
+  }
+
+  /** Waits for the records that there are. */
+  async #prints(host: HostId, until: number): Promise<void> {
+    const { length } = this.#history
+    for (;;) {
+      await this.#history.lookAtConsole(host)
+      if (this.#history.printed >= length) return
+      if (performance.now() > until)
+        throw new Error(`the journal has ${length} records, and ${this.#history.printed} were printed`)
+      await delay(LOOK_MS)
+    }
   }
 
   /** A host that was silent for too long is forgotten, until it is heard of again. */

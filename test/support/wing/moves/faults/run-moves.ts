@@ -2,7 +2,7 @@ import { writeSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { MovesFigures } from '../../../../../scripts/test/moves-run.ts'
 import { messageOf } from '../../../../../src/base/errors.ts'
-import { Fleet } from '../fleet.ts'
+import { Fleet, type FleetOptions } from '../fleet.ts'
 import { type Fault, type StepFault, textOf } from './move-faults.ts'
 import { MovingMachine } from './random-moves.ts'
 
@@ -17,12 +17,11 @@ const MOST_FAILURES = 10
 export async function runMoves(
   faults: Iterable<Fault | StepFault>,
   {
-    leaseTtlMs = 0,
     isOver = () => false,
     named = () => '',
     onFigure,
-  }: {
-    readonly leaseTtlMs?: number | undefined
+    ...options
+  }: FleetOptions & {
     readonly isOver?: () => boolean
     readonly named?: (number: number) => string
     readonly onFigure: (figure: MovesFigures, number: number) => void
@@ -33,7 +32,7 @@ export async function runMoves(
   let count = 0
   for (let fault = left.next(); fault.done !== true && failures.length < MOST_FAILURES; ) {
     if (isOver()) break
-    const fleet = await Fleet.start({ leaseTtlMs })
+    const fleet = await Fleet.start(options)
     try {
       const machine = new MovingMachine(fleet)
       await machine.boot()
