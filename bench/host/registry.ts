@@ -1,30 +1,17 @@
-import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { Worker } from 'node:worker_threads'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { openRegistry } from '../../src/host/instance/registry/open-registry.ts'
 import { median, report } from '../support/figure.ts'
 
-/**
- * A row that is written to the daemon's registry, and the load of its rows, against SQLite in the same thread. `hop` is a
- * message of the row's bytes to a bare worker and back, without which another thread cannot write it.
- */
+/** A row that is written to the daemon's registry, and the load of its rows, against SQLite alone with a sync of each commit. */
 const WRITES = 400
 const LOADS = 50
 const ROWS = 1000
 const PAYLOAD = Buffer.alloc(1000, 'x')
 
 const folder = makeTemporaryFolder(tmpdir())
-const echo = new Worker(
-  "const { parentPort } = require('node:worker_threads'); parentPort.on('message', () => parentPort.postMessage(0))",
-  { eval: true },
-)
-const hop = async () => {
-  echo.postMessage(PAYLOAD)
-  await once(echo, 'message')
-}
 const bare = new DatabaseSync(join(folder, 'bare.sqlite'))
 const registry = await openRegistry(folder)
 try {
@@ -46,11 +33,10 @@ try {
   }
 
   // In turns, because the disk is faster at some times than at others.
-  const writes = { bare: [] as number[], registry: [] as number[], hop: [] as number[] }
+  const writes = { bare: [] as number[], registry: [] as number[] }
   for (const key of keys.slice(0, WRITES)) {
     writes.bare.push(await timeMs(() => storeBare(key)))
     writes.registry.push(await timeMs(() => storeRow(key)))
-    writes.hop.push(await timeMs(hop))
   }
   const loads = { bare: [] as number[], registry: [] as number[] }
   for (let round = 0; round < LOADS; round++) {
@@ -63,7 +49,6 @@ try {
     unit: 'ms',
     floor: median(writes.bare),
     limit: 1.5,
-    phases: { hop: median(writes.hop) },
   })
   report({
     figure: `registry load of ${ROWS} rows`,
@@ -75,7 +60,6 @@ try {
 } finally {
   await registry.close()
   bare.close()
-  await echo.terminate()
   removeTemporaryFolder(folder)
 }
 

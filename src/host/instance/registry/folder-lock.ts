@@ -1,5 +1,5 @@
 import { closeSync, openSync, readFileSync, statSync } from 'node:fs'
-// biome-ignore lint/style/noRestrictedImports: this file runs in the registry's own thread
+// biome-ignore lint/style/noRestrictedImports: nothing is written
 import { DatabaseSync } from 'node:sqlite'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { fromNodeError } from '../../../os/errors.ts'

@@ -1,18 +1,17 @@
-import { extname, join } from 'node:path'
-import { Worker } from 'node:worker_threads'
-import { AgentError, messageOf } from '../../../base/errors.ts'
+import { type FileHandle, open } from 'node:fs/promises'
+import { AgentError } from '../../../base/errors.ts'
+import { failed } from '../../../os/errors.ts'
 import { checkChanges } from './check-changes.ts'
-import type { RebuildReport } from './rebuild.ts'
+import { type Database, openDatabase } from './database.ts'
+import { lockFolder } from './folder-lock.ts'
+import { findLoss, type RebuildReport, rebuild, registryPath } from './rebuild.ts'
 import type { Change, Registry, Table } from './registry.ts'
-import type { Answer, Request, WorkerData } from './worker-messages.ts'
+import { Reserve } from './reserve.ts'
 
 /** Changes that wait for a slow disk. */
 export const MAX_WAITING_BYTES = 64 * 1024 * 1024
 /** What a change costs besides its key and payload. */
 const CHANGE_BYTES = 200
-
-/** Beside this file also in a bundle, which has it as an entry point of its own. */
-const WORKER = join(import.meta.dirname, `registry-worker${extname(import.meta.filename)}`)
 
 export interface SqliteRegistry extends Registry {
   readonly statistics: { readonly commits: number; readonly transactions: number }
@@ -20,59 +19,44 @@ export interface SqliteRegistry extends Registry {
 
 /**
  * Opens the registry of a daemon's state folder, or makes an empty one. Throws FAILED_PRECONDITION, in one sentence, when
- * another daemon has the folder, and when the registry is damaged or newer.
+ * another daemon has the folder, and when the registry is damaged or newer. Tests give another `sync`.
  */
-export async function openRegistry(stateFolder: string): Promise<SqliteRegistry> {
-  const thread = new Thread({ stateFolder, rebuilds: false })
-  await thread.started
-  return new GroupedRegistry(thread)
+export async function openRegistry(
+  stateFolder: string,
+  sync = (log: FileHandle) => log.datasync(),
+): Promise<SqliteRegistry> {
+  const { release } = lockFolder(stateFolder)
+  try {
+    findLoss(stateFolder)
+    const path = registryPath(stateFolder)
+    const database = openDatabase(path)
+    const reserve = await Reserve.open(stateFolder)
+    const log = await open(`${path}-wal`)
+    const syncLog = () => sync(log).catch(failed('fdatasync', `${path}-wal`))
+    return new GroupedRegistry({ database, log, syncLog, reserve, release })
+  } catch (error) {
+    release()
+    throw error
+  }
 }
 
 /** Makes the registry anew from the specifications of the instances; the old one stays under another name. */
 export async function rebuildRegistry(stateFolder: string): Promise<RebuildReport> {
-  const report = await new Thread({ stateFolder, rebuilds: true }).started
-  return report as RebuildReport // what the worker's rebuild() has returned
-}
-
-class Thread {
-  readonly started: Promise<unknown>
-  readonly #worker: Worker
-  readonly #asked: { resolve: (value: unknown) => void; reject: (error: AgentError) => void }[] = []
-  #ended: AgentError | undefined
-
-  constructor(workerData: WorkerData) {
-    this.#worker = new Worker(WORKER, { workerData, name: 'registry', execArgv: [] })
-    this.#worker.on('message', (answer: Answer) => this.#answered(answer))
-    this.#worker.on('error', (error) => this.#end(messageOf(error)))
-    this.#worker.on('exit', () => this.#end('closed'))
-    this.started = this.#answer()
-  }
-
-  ask(request: Request): Promise<unknown> {
-    if (this.#ended !== undefined) return Promise.reject(this.#ended)
-    this.#worker.postMessage(request)
-    return this.#answer()
-  }
-
-  #answer(): Promise<unknown> {
-    return new Promise((resolve, reject) => this.#asked.push({ resolve, reject }))
-  }
-
-  #answered(answer: Answer): void {
-    const asked = this.#asked.shift()
-    if ('value' in answer) asked?.resolve(answer.value)
-    else
-      asked?.reject(new AgentError(answer.error.code, answer.error.message, errnoOption(answer.error.errno)))
-  }
-
-  #end(reason: string): void {
-    this.#ended ??= new AgentError('INTERNAL', `registry: ${reason}`)
-    for (const { reject } of this.#asked.splice(0)) reject(this.#ended)
+  const { release } = lockFolder(stateFolder)
+  try {
+    return await rebuild(stateFolder)
+  } finally {
+    release()
   }
 }
 
-function errnoOption(errno: string | undefined): { errno?: string } {
-  return errno === undefined ? {} : { errno }
+interface Parts {
+  readonly database: Database
+  readonly log: FileHandle
+  /** In a thread of libuv: a slow disk stops nothing else. */
+  readonly syncLog: () => Promise<void>
+  readonly reserve: Reserve
+  readonly release: () => void
 }
 
 interface Commit {
@@ -85,22 +69,24 @@ interface Commit {
 
 class GroupedRegistry implements SqliteRegistry {
   readonly statistics = { commits: 0, transactions: 0 }
-  readonly #thread: Thread
+  readonly #parts: Parts
   #waiting: Commit[] = []
   #waitingBytes = 0
   #writing: Promise<void> | undefined
   #closing: Promise<void> | undefined
+  #failure: unknown
 
-  constructor(thread: Thread) {
-    this.#thread = thread
+  constructor(parts: Parts) {
+    this.#parts = parts
   }
 
   async load(table: Table): Promise<ReadonlyMap<string, Uint8Array>> {
-    return (await this.#thread.ask({ kind: 'load', table })) as ReadonlyMap<string, Uint8Array> // Database.rows()
+    this.#refuseIfClosed()
+    return this.#parts.database.rows(table)
   }
 
   async commit(changes: readonly Change[], { frees = false } = {}): Promise<void> {
-    if (this.#closing !== undefined) throw new AgentError('INTERNAL', 'registry: closed')
+    this.#refuseIfClosed()
     checkChanges(changes)
     const bytes = changes.reduce(
       (sum, { key, payload }) => sum + CHANGE_BYTES + key.length + (payload?.length ?? 0),
@@ -113,7 +99,7 @@ class GroupedRegistry implements SqliteRegistry {
       )
     }
     this.#waitingBytes += bytes
-    // A view would take the whole buffer below it to the other thread.
+    // The caller may change its buffers before they are written.
     const copies = changes.map((change) => ({
       ...change,
       payload: change.payload && new Uint8Array(change.payload),
@@ -131,7 +117,10 @@ class GroupedRegistry implements SqliteRegistry {
 
   async #close(): Promise<void> {
     await this.#writing
-    await this.#thread.ask({ kind: 'close' })
+    const { database, log, release } = this.#parts
+    database.close()
+    await log.close()
+    release()
   }
 
   /** Writes until nothing waits. Never throws. */
@@ -149,7 +138,9 @@ class GroupedRegistry implements SqliteRegistry {
   async #writeGroup(group: readonly Commit[], usesReserve = false): Promise<void> {
     const changes = group.flatMap((each) => each.changes)
     try {
-      await this.#thread.ask({ kind: 'commit', changes, usesReserve })
+      const { database, reserve } = this.#parts
+      if (usesReserve) await reserve.spend(() => this.#store(changes), database.shrink)
+      else await this.#store(changes)
       this.statistics.commits += group.length
       this.statistics.transactions += 1
       for (const { resolve } of group) resolve()
@@ -159,5 +150,21 @@ class GroupedRegistry implements SqliteRegistry {
       for (const commit of group) if (!saved.includes(commit)) commit.reject(error)
       if (saved.length > 0) await this.#writeGroup(saved, true)
     }
+  }
+
+  async #store(changes: readonly Change[]): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure
+    this.#parts.database.write(changes)
+    try {
+      await this.#parts.syncLog()
+    } catch (error) {
+      // The kernel forgets what it could not write (fsync(2)), and no later commit is found behind that.
+      this.#failure = error
+      throw error
+    }
+  }
+
+  #refuseIfClosed(): void {
+    if (this.#closing !== undefined) throw new AgentError('INTERNAL', 'registry: closed')
   }
 }

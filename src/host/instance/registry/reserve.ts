@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { closeSync, fsyncSync, openSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { rm, stat, writeFile } from 'node:fs/promises'
 
 /** Several times what the record of a removal takes. */
 export const RESERVE_BYTES = 512 * 1024
@@ -8,37 +8,37 @@ export const RESERVE_BYTES = 512 * 1024
 export class Reserve {
   readonly #path: string
 
-  /** Makes the file, unless the disk is full already. Blocks. */
-  constructor(stateFolder: string) {
-    this.#path = `${stateFolder}/registry.reserve`
-    this.#make()
+  private constructor(path: string) {
+    this.#path = path
+  }
+
+  /** Makes the file, unless the disk is full already. */
+  static async open(stateFolder: string): Promise<Reserve> {
+    const reserve = new Reserve(`${stateFolder}/registry.reserve`)
+    await reserve.#make()
+    return reserve
   }
 
   /** Gives the room back for `write`, and takes it again once that and `tidy` are done, if there is as much. */
-  spend(write: () => void, tidy: () => void): void {
-    rmSync(this.#path, { force: true })
+  async spend(write: () => Promise<void>, tidy: () => void): Promise<void> {
+    await rm(this.#path, { force: true })
     try {
-      write()
+      await write()
       tidy()
     } finally {
-      this.#make()
+      await this.#make()
     }
   }
 
-  #make(): void {
-    if (statSync(this.#path, { throwIfNoEntry: false })?.size === RESERVE_BYTES) return
+  async #make(): Promise<void> {
+    const present = await stat(this.#path).catch(() => undefined)
+    if (present?.size === RESERVE_BYTES) return
     try {
-      const file = openSync(this.#path, 'w', 0o600)
-      try {
-        // Bytes that no file system can make smaller.
-        writeFileSync(file, randomBytes(RESERVE_BYTES))
-        fsyncSync(file)
-      } finally {
-        closeSync(file)
-      }
+      // Bytes that no file system can make smaller.
+      await writeFile(this.#path, randomBytes(RESERVE_BYTES), { mode: 0o600, flush: true })
     } catch {
       // Half of it would only take room.
-      rmSync(this.#path, { force: true })
+      await rm(this.#path, { force: true })
     }
   }
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { build } from 'esbuild'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { pinnedNode, projectRoot } from '../../../../src/build/project.ts'
+import { pinnedNode } from '../../../../src/build/project.ts'
 import { openRegistry } from '../../../../src/host/instance/registry/open-registry.ts'
 import { type Random, randomFrom } from '../../../support/kills/random.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
@@ -12,14 +12,12 @@ import { temporaryFolder } from '../../../support/temporary-folder.ts'
 const LANES = 4
 const ROUNDS = 20
 
-/** The writer as a bundle, which starts in half the time, and with its worker beside it as a shipped daemon has it. */
+/** The writer as a bundle, which starts in half the time. */
 const bundles = temporaryFolder()
 
 beforeAll(async () => {
-  const worker = join(projectRoot, 'src/host/instance/registry/registry-worker.ts')
   await build({
-    entryPoints: [join(import.meta.dirname, 'registry-writer.ts'), worker],
-    entryNames: '[name]',
+    entryPoints: [join(import.meta.dirname, 'registry-writer.ts')],
     outdir: bundles,
     outExtension: { '.js': '.mjs' },
     bundle: true,

@@ -1,11 +1,10 @@
-// Preloaded into a daemon, which stops (SIGSTOP) before each request to its registry while the file STOP_WHILE exists.
+// Preloaded into a daemon, which stops (SIGSTOP) before each write to its registry while the file STOP_WHILE exists.
 import { existsSync } from 'node:fs'
-import { isMainThread, Worker } from 'node:worker_threads'
+import { DatabaseSync } from 'node:sqlite'
 
-if (isMainThread) {
-  const { postMessage } = Worker.prototype
-  Worker.prototype.postMessage = function (...words) {
-    if (existsSync(process.env.STOP_WHILE ?? '')) process.kill(process.pid, 'SIGSTOP')
-    postMessage.apply(this, words)
-  }
+const { exec } = DatabaseSync.prototype
+DatabaseSync.prototype.exec = function (statement) {
+  if (statement === 'BEGIN IMMEDIATE' && existsSync(process.env.STOP_WHILE ?? ''))
+    process.kill(process.pid, 'SIGSTOP')
+  exec.call(this, statement)
 }
