@@ -7,7 +7,7 @@ import type { Address } from '../../client/connection/address.ts'
 import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { dial } from '../../client/connection/dial.ts'
 import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
-import { vsockDriverReady, vsockPlugged, vsockReady } from '../qemu/vsock/driver-ready.ts'
+import { vsockDriverReady } from '../qemu/vsock/driver-ready.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { specificationOf } from './devices/plug.ts'
@@ -15,18 +15,13 @@ import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/daemon-steps.ts'
 import { linksOfWords, type TapLink } from './machine/tap-links.ts'
 
-/** Waits for the guest's driver of its vsock device, if that was plugged in. */
+/** Waits for the guest's driver of its vsock device, if it has one. */
 export async function vsockTaken(instance: MachineInstance): Promise<void> {
   const { devices, backends } = specificationOf(instance)
   const [key] = Object.keys(devices).filter((each) => backends[devices[each]?.backend ?? '']?.vsockDaemon)
   if (key === undefined) return
-  const machine = { qmp: instance.machine().qmp, id: qemuId(specKey(key)), ending: instance.ending }
-  const isIn = (name: string) => instance.recorded.steps.some(({ step }) => step === name)
-  // It leaves, or is back already.
-  if (isIn('replug')) return await vsockDriverReady(machine)
-  // An earlier daemon may have plugged it in.
-  if (isIn('repair') && vsockReady(machine) === undefined) vsockPlugged(machine)
-  await vsockReady(machine)
+  const { qmp } = instance.machine()
+  await vsockDriverReady({ qmp, id: qemuId(specKey(key)), ending: instance.ending })
 }
 
 async function dialHybrid(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {

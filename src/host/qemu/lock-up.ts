@@ -53,7 +53,7 @@ export class LockUpWatch {
 }
 
 /** The part of a CPU that each thread of a process wants, measured for a second. Empty when the process has ended. */
-export async function cpuDemands(pid: number): Promise<readonly number[]> {
+async function cpuDemands(pid: number): Promise<readonly number[]> {
   const before = wantedMs(pid)
   const begin = performance.now()
   await delay(MEASURED_MS)

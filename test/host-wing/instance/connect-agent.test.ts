@@ -15,6 +15,7 @@ import type { MachineInstance } from '../../../src/host/instance/instance.ts'
 import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { vsockPlugged } from '../../../src/host/qemu/vsock/driver-ready.ts'
+import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
 import { FakeWing } from '../../support/wing/wing.ts'
@@ -116,13 +117,12 @@ describe('ConnectAgent without vsock', () => {
 
 async function* nothing(): AsyncGenerator<Uint8Array> {}
 
-describe('a vsock device that was plugged in', () => {
-  /** A machine whose guest takes its device when it is told to, and what has dialled its socket. */
-  async function plugged(steps: readonly { readonly step: string }[]) {
+describe('a guest with vsock by vhost-device-vsock', () => {
+  /** A machine whose guest takes its device when it is told to, and how often its socket was dialled. */
+  async function guestWith(status: (path: string) => unknown) {
     const folder = temporaryFolder()
     mkdirSync(dirname(guestSocket(folder)), { recursive: true })
-    let isTaken = false
-    let [dials, looked] = [0, 0]
+    let dials = 0
     const server = createServer((socket) => {
       dials += 1
       socket.once('data', () => socket.write('OK 1\n'))
@@ -130,47 +130,62 @@ describe('a vsock device that was plugged in', () => {
     })
     await once(server.listen(guestSocket(folder)), 'listening')
     const looks = new Changes()
-    const qmp = {
-      command: async () => {
-        looks.announce()
-        if (looked++ === 0) throw new AgentError('INTERNAL', 'x-query-virtio-status: no such path')
-        return { 'vhost-started': isTaken }
-      },
+    const command = async ({ arguments: { path } }: { readonly arguments: { readonly path: string } }) => {
+      looks.announce()
+      return status(path)
     }
-    const vsock = { device: { backend: 'link', vsock: {} }, backend: { vsockDaemon: {} } }
-    const spec = specification({ devices: { vsock: vsock.device }, backends: { link: vsock.backend } })
+    const qmp = { command } as unknown as QmpClient
+    const devices = { vsock: { backend: 'link', vsock: {} } }
     const instance = {
-      ...{ context: { folder }, ending: neverAborted, machine: () => ({ qmp }), recorded: { steps } },
-      record: { uid: 0, cid: 3, specification: spec },
+      ...{ context: { folder }, ending: neverAborted, machine: () => ({ qmp }) },
+      recorded: { record: {} },
+      record: { uid: 0, specification: specification({ devices, backends: { link: { vsockDaemon: {} } } }) },
     } as unknown as MachineInstance
-    return {
-      ...{ instance, looks, qmp: qmp as unknown as QmpClient },
-      take: () => {
-        isTaken = true
-      },
-      dials: () => dials,
-      close: () => server.close(),
-    }
+    return { instance, looks, qmp, dials: () => dials, close: () => server.close() }
   }
 
-  it.each([[['replug']], [['repair']], [[]]])(
-    'is not dialled before it is there and the guest has it: steps %j',
-    async (names) => {
-      const guest = await plugged(names.map((step) => ({ step })))
-      if (names.length === 0) vsockPlugged({ qmp: guest.qmp, id: 'vsock', ending: neverAborted })
-      const dialled = dialAgent(guest.instance, neverAborted)
-      for (let look = 0; look < 3; look++) await guest.looks.next(neverAborted)
+  it.each(['boots or stands still', 'has just been given it'])(
+    'is not dialled before its driver has the device: it %s',
+    async (what) => {
+      let [isTaken, isGone, looks] = [false, what === 'has just been given it', 0]
+      const guest = await guestWith(() => {
+        looks += 1
+        if (isGone) throw new AgentError('INTERNAL', 'x-query-virtio-status: no such path')
+        return { 'vhost-started': isTaken }
+      })
+      if (isGone) vsockPlugged({ qmp: guest.qmp, id: 'vsock', ending: neverAborted })
+      const dialled = [dialAgent(guest.instance, neverAborted), dialAgent(guest.instance, neverAborted)]
+      while (looks < 5) await guest.looks.next(neverAborted)
+      isGone = false
+      while (looks < 10) await guest.looks.next(neverAborted)
       expect(guest.dials()).toBe(0)
-      guest.take()
-      const connection = await dialled
-      expect(guest.dials()).toBe(1)
-      connection.destroy()
+      isTaken = true
+      for (const connection of await Promise.all(dialled)) connection.destroy()
+      expect(guest.dials()).toBe(2)
       guest.close()
     },
   )
 
-  it('is dialled at once where it is there since the start', async () => {
-    const guest = await plugged([])
+  it('is not dialled by a caller who gives up before', async () => {
+    const guest = await guestWith(() => ({ 'vhost-started': false }))
+    const caller = new AbortController()
+    const dialled = dialAgent(guest.instance, caller.signal)
+    await guest.looks.next(neverAborted)
+    caller.abort(new Error('over'))
+    await expect(dialled).rejects.toThrow('over')
+    expect(guest.dials()).toBe(0)
+    guest.close()
+  })
+
+  it.each([
+    ['pc-q35-7.2', '/virtio-backend'],
+    ['microvm', ''],
+  ])('of machine %s is dialled at once where it has its driver', async (_, end) => {
+    const guest = await guestWith((path) => {
+      if (path !== `/machine/peripheral/${qemuId(specKey('vsock'))}${end}`)
+        throw new AgentError('INTERNAL', 'x-query-virtio-status: no such path')
+      return { 'vhost-started': true }
+    })
     const connection = await dialAgent(guest.instance, neverAborted)
     expect(guest.dials()).toBe(1)
     connection.destroy()

@@ -27,29 +27,23 @@ const steps = [
   { name: 'ready', state: 'done', durationMs: 1n },
 ]
 
-const resumeAnswer =
-  (state: 'ready' | 'failed'): Answer =>
-  (socket, streamId) =>
-    socket.write(
-      encodeResponseFrame(
-        streamId,
-        GetResumeResponse.encode(GetResumeResponse.fromPartial({ state, steps })).finish(),
-      ),
-    )
-
 /** A machine with a tap is saved; an agent in its clone `c` ends the repair as `outcome` says. */
-async function saved(outcome: () => 'ready' | 'failed') {
+async function saved(outcome: () => 'ready' | 'failed' | Promise<'failed'>) {
   const wing = new SuspendedWing()
   const instances = await wing.daemon()
   await wing.makeWithTap(instances)
-  const own = { GetResume: (...at: Parameters<Answer>) => resumeAnswer(outcome())(...at) }
+  const answer: Answer = async (socket, streamId) => {
+    const told = GetResumeResponse.fromPartial({ state: await outcome(), steps })
+    socket.write(encodeResponseFrame(streamId, GetResumeResponse.encode(told).finish()))
+  }
+  const own = { GetResume: answer }
   servers.push(await startAgent(guestSocket(wing.folderOf('web')), [], own))
   wing.atStep = async (operation, step) => {
     if (operation === 'import' && step === 'repair')
       servers.push(await startAgent(guestSocket(wing.folderOf('c')), [], own))
   }
   await instances.suspend(SuspendInstanceRequest.fromPartial({ key: 'web', name: 'one' }), ADMIN)
-  return { wing, instances }
+  return { wing, instances, own }
 }
 
 async function clone(instances: Instances): Promise<readonly Instance[]> {
@@ -68,6 +62,7 @@ async function diedInRepair(wing: SuspendedWing, instances: Instances): Promise<
   }
   void clone(instances).catch(() => {})
   await expect.poll(() => wing.isDead).toBe(true)
+  wing.atStep = atStep
   await instances.close()
   return await wing.daemon()
 }
@@ -76,20 +71,25 @@ describe('the tap of a clone', () => {
   const tapOf = ([instance]: readonly Instance[]) =>
     instance?.specification?.backends['lan-tap']?.tap?.interfaceName ?? ''
 
-  it('is set up once its guest is ready: until then it has the addresses of the original', async () => {
-    const { wing, instances } = await saved(() => {
-      expect([...wing.links.keys()]).toEqual(['lan0'])
+  /** Until its guest is ready, the clone has the addresses of the original. */
+  const savedWithTap = async () => {
+    const guest = await saved(() => {
+      expect([...guest.wing.links.keys()]).toEqual(['lan0'])
       return 'ready'
     })
+    return guest
+  }
+
+  it('is set up once its guest is ready', async () => {
+    const { wing, instances } = await savedWithTap()
     const clones = await clone(instances)
     expect([...wing.links.keys()]).toEqual(['lan0', tapOf(clones)])
     expect(await wing.rows()).toContain('c/tap/lan-tap')
   })
 
   it('is set up by the next daemon, where the daemon has died before', async () => {
-    const { wing, instances } = await saved(() => 'ready')
+    const { wing, instances } = await savedWithTap()
     const next = await diedInRepair(wing, instances)
-    expect([...wing.links.keys()]).toEqual(['lan0'])
     const tap = tapOf([await next.get('c', ADMIN)])
     await expect.poll(() => [...wing.links.keys()], { timeout: 20_000 }).toEqual(['lan0', tap])
   })
@@ -97,7 +97,14 @@ describe('the tap of a clone', () => {
 
 describe('a clone that is asked for again', () => {
   it('is removed when its repair fails, before the call is answered', async () => {
-    const { wing, instances } = await saved(() => 'failed')
+    const both = Promise.withResolvers<'failed'>()
+    let askers = 0
+    // The next daemon repairs it by itself, too.
+    const { wing, instances } = await saved(() => {
+      askers += 1
+      if (askers === 2) both.resolve('failed')
+      return both.promise
+    })
     const next = await diedInRepair(wing, instances)
     const left = await clone(next).catch((error) => ({ error, keys: next.list(ADMIN) }))
     expect(left).toEqual({
@@ -171,12 +178,10 @@ describe('the timeline of an operation', () => {
   })
 
   it('tells of a resume for how long the guest stood still since its suspend', async () => {
-    const { wing, instances } = await saved(() => 'ready')
+    const { wing, instances, own } = await saved(() => 'ready')
     wing.atStep = async (operation, step) => {
       if (operation === 'import' && step === 'repair')
-        servers.push(
-          await startAgent(guestSocket(wing.folderOf('web')), [], { GetResume: resumeAnswer('ready') }),
-        )
+        servers.push(await startAgent(guestSocket(wing.folderOf('web')), [], own))
     }
     // It has gone with its QEMU.
     wing.links.clear()

@@ -17,39 +17,52 @@ export interface VsockDevice {
 }
 
 /**
- * Resolves once the guest's driver has the device, or after a minute. The device's daemon goes deaf for good when
- * it is dialled before. Rejects when `ending` fires.
+ * Resolves once the guest's driver has the device. Its daemon goes deaf for good when it is dialled before: in a guest that boots, stands
+ * still, or has just been given the device. Rejects with UNAVAILABLE after a minute, and when `ending` fires.
  */
-export async function vsockDriverReady({ qmp, id, ending }: VsockDevice): Promise<void> {
+export async function vsockDriverReady(device: VsockDevice): Promise<void> {
+  await waits.get(device.qmp)
+  if (!(await hasDriver(device))) await (waits.get(device.qmp) ?? driverComes(device))
+}
+
+/** Call it once the device was plugged in. Whoever dials the guest then waits for its driver. */
+export function vsockPlugged(device: VsockDevice): void {
+  // Nobody may wait for it.
+  driverComes(device).catch(() => {})
+}
+
+/** All who dial a guest share one wait. */
+const waits = new WeakMap<QmpClient, Promise<void>>()
+
+function driverComes(device: VsockDevice): Promise<void> {
+  const wait = lookUntilThere(device).finally(() => {
+    if (waits.get(device.qmp) === wait) waits.delete(device.qmp)
+  })
+  waits.set(device.qmp, wait)
+  return wait
+}
+
+async function lookUntilThere(device: VsockDevice): Promise<void> {
   const late = AbortSignal.timeout(DRIVER_MS)
-  const path = `/machine/peripheral/${id}/virtio-backend`
-  while (!late.aborted) {
+  while (!(await hasDriver(device))) {
+    if (late.aborted)
+      throw new AgentError('UNAVAILABLE', `vsock: the guest's driver did not come within ${DRIVER_MS} ms`)
+    await delay(LOOK_MS, undefined, { signal: device.ending })
+  }
+  await delay(SETTLES_MS, undefined, { signal: device.ending })
+}
+
+/** False for a device that has left for a while, too. */
+async function hasDriver({ qmp, id, ending }: VsockDevice): Promise<boolean> {
+  const own = `/machine/peripheral/${id}`
+  // On a PCI bus, QEMU's virtio device is a part of the device.
+  for (const path of [`${own}/virtio-backend`, own]) {
     const status = await qmp
       .command({ execute: 'x-query-virtio-status', arguments: { path } }, ending)
-      .catch(undefinedIfGone)
-    const isThere = typeof status === 'object' && status !== null && Reflect.get(status, 'vhost-started')
-    if (isThere === true) break
-    await delay(LOOK_MS, undefined, { signal: ending })
+      .catch((error) => {
+        if (!(error instanceof AgentError) || error.code !== 'INTERNAL') throw error
+      })
+    if (typeof status === 'object' && status !== null) return Reflect.get(status, 'vhost-started') === true
   }
-  await delay(SETTLES_MS, undefined, { signal: ending })
-}
-
-/** A device that leaves for a while is not known to QEMU. */
-function undefinedIfGone(error: unknown): undefined {
-  if (!(error instanceof AgentError) || error.code !== 'INTERNAL') throw error
-}
-
-const plugged = new WeakMap<QmpClient, Promise<void>>()
-
-/** To be called once it was plugged in: whoever dials the guest waits for its driver. */
-export function vsockPlugged(device: VsockDevice): void {
-  const ready = vsockDriverReady(device)
-  // Without a guest nobody dials it.
-  ready.catch(() => {})
-  plugged.set(device.qmp, ready)
-}
-
-/** Of the device that was plugged into the machine last. */
-export function vsockReady({ qmp }: Pick<VsockDevice, 'qmp'>): Promise<void> | undefined {
-  return plugged.get(qmp)
+  return false
 }
