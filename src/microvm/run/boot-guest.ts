@@ -1,5 +1,4 @@
 import type { Duplex } from 'node:stream'
-import { setTimeout as delay } from 'node:timers/promises'
 import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { undoAndThrow } from '../../base/undo.ts'
@@ -11,7 +10,7 @@ import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
 import { agentAddress } from '../../host/instance/connect-agent.ts'
 import { runFolderOf } from '../../host/instance/open-host-instances.ts'
 import { type ConsoleTail, isFromUserSpace, isKernelBrokenByEmulation } from '../../host/qemu/console-tail.ts'
-import { cpuDemands, LockUpWatch } from '../../host/qemu/lock-up.ts'
+import { LockUpWatch } from '../../host/qemu/lock-up.ts'
 import { chooseLink } from '../../host/qemu/vsock/choose-link.ts'
 import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
 import { type RunService, startRunService } from '../../host/service/run-service.ts'
@@ -99,9 +98,12 @@ async function bootOnce(
     const lockUp = new LockUpWatch(vm)
     const address = place.address(specification, vm.cid)
     const connect = (limit: AbortSignal) => dial(address, limit)
+    const throughService = (limit: AbortSignal) => dial({ kind: 'instance', socket, key }, limit)
     const connection = await withinBootTime(lockUp, async (late) => {
       const ended = AbortSignal.any([signal, vm.gone, late])
-      await userSpaceRuns(vm, ended)
+      // The service waits until the guest's vsock bears a connection.
+      if (address.kind === 'hvsock') (await connectAgent({ connect: throughService }, ended)).close()
+      else await userSpaceRuns(vm.console, ended)
       return await connectAgent({ connect }, ended)
     })
     const close = async () => {
@@ -195,49 +197,25 @@ async function withinBootTime<T>(lockUp: LockUpWatch, boot: (late: AbortSignal) 
   }
 }
 
-interface SilentBoot {
-  /** Longer than the kernel takes under emulation, unless the machine is busy. */
-  readonly shortestMs: number
-  readonly longestMs: number
-}
-
-const SILENT_BOOT: SilentBoot = { shortestMs: 20_000, longestMs: 60_000 }
-
-/** The CPUs that an idle guest wants at most, all threads of QEMU together. One that boots wants about one. */
-const IDLE = 0.5
+/** A guest that logs nothing has booted by then, unless the machine is busy. */
+const SILENT_BOOT_MS = 20_000
 
 /**
- * Waits for the first console line of user space. A guest that logs nothing is up when its CPUs are idle after 20 s, and
- * in any case after 60 s. Rejects with the reason of `signal`.
- *
- * Connecting earlier does harm: a connection request that arrives when vhost-device-vsock 0.3.0 has been told of the
- * guest's memory but its driver's queues are not ready yet ends the daemon's one worker thread, for good.
+ * Resolves at the first console line of user space, or after 20 s. QEMU's user network holds an earlier connection for seconds. Rejects
+ * with the reason of `signal`.
  */
 export async function userSpaceRuns(
-  vm: { readonly pid: number; readonly console: Pick<ConsoleTail, 'lines' | 'onLine'> },
+  console: Pick<ConsoleTail, 'lines' | 'onLine'>,
   signal: AbortSignal,
-  silentBoot = SILENT_BOOT,
 ): Promise<void> {
-  if (vm.console.lines.some(isFromUserSpace)) return
-  const alive = Promise.withResolvers<void>()
-  const stopListening = vm.console.onLine((line) => isFromUserSpace(line) && alive.resolve())
-  const over = new AbortController()
-  // It rejects only after this function has returned.
-  silentGuestIsUp(vm.pid, silentBoot, over.signal).then(alive.resolve, () => {})
+  if (console.lines.some(isFromUserSpace)) return
+  const seen = Promise.withResolvers<void>()
+  const stopListening = console.onLine((line) => isFromUserSpace(line) && seen.resolve())
+  const timer = setTimeout(seen.resolve, SILENT_BOOT_MS)
   try {
-    await abortable(alive.promise, signal)
+    await abortable(seen.promise, signal)
   } finally {
-    over.abort()
+    clearTimeout(timer)
     stopListening()
-  }
-}
-
-async function silentGuestIsUp(pid: number, times: SilentBoot, over: AbortSignal): Promise<void> {
-  const begin = performance.now()
-  await delay(times.shortestMs, undefined, { signal: over })
-  while (performance.now() - begin < times.longestMs) {
-    over.throwIfAborted()
-    const demand = (await cpuDemands(pid)).reduce((sum, each) => sum + each, 0)
-    if (demand < IDLE) return
   }
 }
