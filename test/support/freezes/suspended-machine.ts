@@ -10,18 +10,14 @@ import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
-  type Specification,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
-import { specKey } from '../../../src/host/spec/spec-key.ts'
-import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { ensureImage } from '../../../src/image/ensure-image.ts'
-import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { daemonClient } from '../host-wing/running-daemon.ts'
 import { endChild } from '../processes.ts'
 import { progress } from '../vm/boot-guest.ts'
+import { savableGuest } from '../vm/daemon-guest.ts'
 import { limit } from '../vm/saved/saving.ts'
 import { startDaemonProcess } from '../wing/daemon-process.ts'
 import { leftovers } from '../wing/leftovers.ts'
@@ -29,25 +25,6 @@ import { leftovers } from '../wing/leftovers.ts'
 const KEY = 'frozen'
 /** An agent that dies in a suspend may end it; the machine goes on then. */
 const MOST_SUSPENDS = 5
-
-/** A guest with an agent and the vsock daemon's device, which a save unplugs. `disk`, at `05`, is its own. */
-export async function savableGuest(disk: string, append: readonly string[]): Promise<Specification> {
-  const backend = specKey('busybox-file')
-  const specification = guestSpec({
-    ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append },
-    ...{ boot: await ensureImage({ progress }), containerRoot: undefined },
-    link: {
-      device: (slot, key) => ({ kind: 'vsock', slot, cid: 0, backend: key }),
-      backend: { kind: 'vsock-daemon' },
-      commandLine: [],
-    },
-    extra: {
-      devices: { [specKey('busybox')]: { kind: 'disk', slot: 5, serial: 'busybox', backend } },
-      backends: { [backend]: { kind: 'file', path: disk, access: 'read-write' } },
-    },
-  })
-  return specToProto(specification)
-}
 
 /** A guest that a daemon saves as a file and resumes. Its busybox disk is at `05`. */
 export class SuspendedMachine {
@@ -66,7 +43,7 @@ export class SuspendedMachine {
     copyFileSync(await ensureContainerRoot(progress), disk)
     this.#daemon = await startDaemonProcess(this.#state)
     this.#client = daemonClient(join(this.#state, 'admin.sock'))
-    const specification = await savableGuest(disk, words)
+    const specification = await savableGuest(disk, { append: words })
     await this.#calls.ensureInstance({ properties: { key: KEY }, specification })
     await this.#calls.changeState({ key: KEY, change: Change.RUN })
   }

@@ -1,12 +1,15 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { type Agent, agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
-import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  type Specification,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import type { Machine, VmSpec } from '../../../src/host/spec/spec.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
@@ -36,7 +39,6 @@ export interface DaemonGuest {
 }
 
 const BOOT_TIMEOUT_MS = 120_000
-const LOOK_MS = 50
 
 /** `folder` is an empty one of the caller; `extra` are devices behind slot 5. */
 export async function bootInDaemon(options: {
@@ -68,11 +70,8 @@ export async function bootInDaemon(options: {
     const specification = specToProto(guestSpec(parts))
     await client.instances.ensureInstance({ properties: { key: 'web' }, specification })
     await client.instances.changeState({ key: 'web', change: Change.RUN })
-    const signal = AbortSignal.timeout(BOOT_TIMEOUT_MS)
-    // The vsock daemon bears no earlier connection (userSpaceRuns of src/microvm/run/boot-guest.ts).
-    while (!(await consoleText()).includes('"booted"')) await delay(LOOK_MS, undefined, { signal })
-    const dialer = { connect: (each: AbortSignal) => connectMachine(socket, 'web', each) }
-    const connection = await connectAgent(dialer, signal)
+    const dialer = { connect: (signal: AbortSignal) => connectMachine(socket, 'web', signal) }
+    const connection = await connectAgent(dialer, AbortSignal.timeout(BOOT_TIMEOUT_MS))
     return {
       ...{ agent: agentOf(connection), connection },
       rootSource: containerRootSource(parts),
@@ -91,6 +90,27 @@ export async function bootInDaemon(options: {
     await close()
     throw new Error(`the guest did not boot; its console:\n${text}`, { cause: error })
   }
+}
+
+/** A guest with an agent and the vsock daemon's device, which a save unplugs. `disk`, at `05`, is its own. */
+export async function savableGuest(
+  disk: string,
+  { extra, ...parts }: Partial<Pick<GuestParts, 'machine' | 'append' | 'link' | 'extra'>> = {},
+): Promise<Specification> {
+  const backend = specKey('containers-file')
+  const specification = guestSpec({
+    ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN], link: LINK },
+    ...{ boot: await ensureImage({ progress }), containerRoot: undefined },
+    ...parts,
+    extra: {
+      devices: {
+        ...extra?.devices,
+        [specKey('containers')]: { kind: 'disk', slot: 5, serial: 'containers', backend },
+      },
+      backends: { ...extra?.backends, [backend]: { kind: 'file', path: disk, access: 'read-write' } },
+    },
+  })
+  return specToProto(specification)
 }
 
 /** The daemon of instances chooses the context id. */

@@ -1,8 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { CLONES, type ClonesFigures, clonesShare } from '../../../scripts/test/clones-run.ts'
 import { METADATA_ITEM } from '../../../src/base/vm-metadata/point-to-point.ts'
@@ -24,10 +23,8 @@ import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { findHolder } from '../../../src/host/instance/holder/start-holder.ts'
 import { factsOf } from '../../../src/host/migration/memory-file.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
-import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { ensureImage } from '../../../src/image/ensure-image.ts'
-import { type GuestParts, guestSpec } from '../../../src/microvm/run/guest-spec.ts'
+import type { GuestParts } from '../../../src/microvm/run/guest-spec.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { makeNetworkNamespace, type NetworkNamespace } from '../../support/host/network-namespace.ts'
@@ -35,6 +32,7 @@ import { daemonClient } from '../../support/host-wing/running-daemon.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { savableGuest } from '../../support/vm/daemon-guest.ts'
 import { createPod, ROOT } from '../../support/vm/guest-pod.ts'
 import { memoryOfClone, ownMemoryMib } from '../../support/vm/saved/clone-memory.ts'
 import { addPodWork, POD_WORK } from '../../support/vm/saved/pod-work.ts'
@@ -60,17 +58,11 @@ const LINK = { ip: 'fe80::2', peerIp: 'fe80::1' } as const
 type Form = 'copied' | 'private'
 
 /** Vsock's daemons map a memory, so that each clone has a copy. */
-function partsOf(form: Form, folder: string): Pick<GuestParts, 'machine' | 'link' | 'extra'> {
+function partsOf(form: Form, folder: string): Partial<Pick<GuestParts, 'machine' | 'link' | 'extra'>> {
   const tap = { kind: 'tap', interfaceName: `cv${process.pid}` } as const
   if (form === 'copied') {
     const backend = specKey('lan-tap')
     return {
-      machine: 'pc-i440fx-7.2',
-      link: {
-        device: (slot, key) => ({ kind: 'vsock', slot, cid: 0, backend: key }),
-        backend: { kind: 'vsock-daemon' },
-        commandLine: [],
-      },
       extra: {
         devices: { [specKey('lan')]: { kind: 'nic', slot: 6, mac: MAC, backend } },
         backends: { [backend]: tap },
@@ -121,30 +113,13 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
       namespace = await makeNetworkNamespace()
       daemon = await startDaemonProcess(state, { enter: namespace.enter })
       client = daemonClient(socket)
-      const backend = specKey('containers-file')
-      const { extra, ...parts } = partsOf(form, state)
-      const specification = specToProto(
-        guestSpec({
-          ...{ ...parts, memoryMib: 512, cpus: 1 },
-          append: [CRUN, 'loglevel=6', `agent.otlp_endpoint=http://127.0.0.1:${COLLECTOR_PORT}`],
-          boot: await ensureImage({ progress }),
-          containerRoot: undefined,
-          extra: {
-            devices: {
-              ...extra?.devices,
-              [specKey('containers')]: { kind: 'disk', slot: 5, serial: 'containers', backend },
-            },
-            backends: { ...extra?.backends, [backend]: { kind: 'file', path: disk, access: 'read-write' } },
-          },
-        }),
-      )
+      const specification = await savableGuest(disk, {
+        ...partsOf(form, state),
+        append: [CRUN, 'loglevel=6', `agent.otlp_endpoint=http://127.0.0.1:${COLLECTOR_PORT}`],
+      })
       if (specification.board) specification.board.generationId = true
       await client.instances.ensureInstance({ properties: { key: 'web' }, specification })
       await client.instances.changeState({ key: 'web', change: Change.RUN })
-      const signal = AbortSignal.timeout(BOOT_MS)
-      const own = join(state, 'instances', readdirSync(join(state, 'instances'))[0] ?? '')
-      while (!(await readRing(own, 0)).bytes.toString('latin1').includes('"booted"'))
-        await delay(50, undefined, { signal })
       const connection = await connected('web')
       const pod = await createPod(agentOf(connection), '05')
       if (form === 'copied')

@@ -2,7 +2,6 @@ import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
@@ -17,17 +16,15 @@ import {
 import { IPFamily } from '../../../src/gen/types.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { instanceFolderName, specKey } from '../../../src/host/spec/spec-key.ts'
-import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { ensureImage } from '../../../src/image/ensure-image.ts'
 import { instanceJson } from '../../../src/microvm/machines/command.ts'
-import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { daemonClient } from '../../support/host-wing/running-daemon.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { savableGuest } from '../../support/vm/daemon-guest.ts'
 import { ROOT } from '../../support/vm/guest-pod.ts'
 import { type BridgedHosts, startBridgedHosts } from '../../support/wing/moves/bridged-hosts.ts'
 
@@ -75,35 +72,18 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that moves to another host', 
     const folder = temporaryFolder()
     const disk = join(folder, 'containers.img')
     execFileSync('cp', ['--sparse=always', await ensureContainerRoot(progress), disk])
-    const [containers, tap] = [specKey('containers-file'), specKey('tap')]
-    const specification = specToProto(
-      guestSpec({
-        ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN] },
-        ...{ boot: await ensureImage({ progress }), containerRoot: undefined },
-        link: {
-          device: (slot, key) => ({ kind: 'vsock', slot, cid: 0, backend: key }),
-          ...{ backend: { kind: 'vsock-daemon' }, commandLine: [] },
-        },
-        extra: {
-          devices: {
-            [specKey('containers')]: { kind: 'disk', slot: 5, serial: 'containers', backend: containers },
-            [specKey('card')]: { kind: 'nic', slot: 6, mac: MAC, backend: tap },
-          },
-          backends: {
-            [containers]: { kind: 'file', path: disk, access: 'read-write' },
-            [tap]: { kind: 'tap', interfaceName: 'tap-web', bridge: 'br0' },
-          },
-        },
-      }),
-    )
+    const backend = specKey('tap')
+    const specification = await savableGuest(disk, {
+      extra: {
+        devices: { [specKey('card')]: { kind: 'nic', slot: 6, mac: MAC, backend } },
+        backends: { [backend]: { kind: 'tap', interfaceName: 'tap-web', bridge: 'br0' } },
+      },
+    })
     const file = join(folder, 'web.json')
     const described = Instance.fromPartial({ properties: { key: 'web' }, specification })
     writeFileSync(file, JSON.stringify(instanceJson(described)))
     await hosts.run('a', 'ensure', file)
     await hosts.run('a', 'start', 'web')
-    const signal = AbortSignal.timeout(BOOT_MS)
-    const console = async () => (await readRing(folderAt('a'), 0)).bytes.toString('latin1')
-    while (!(await console()).includes('"booted"')) await delay(50, undefined, { signal })
   }, BOOT_MS)
 
   afterAll(async () => {

@@ -12,8 +12,8 @@ import {
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { podOf } from '../../support/containers/pod.ts'
-import { savableGuest } from '../../support/freezes/suspended-machine.ts'
-import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { savableGuest } from '../../support/vm/daemon-guest.ts'
 import { createPod, ROOT } from '../../support/vm/guest-pod.ts'
 import { limit } from '../../support/vm/saved/saving.ts'
 import { CountingMachines } from '../../support/wing/counting-machine.ts'
@@ -36,7 +36,7 @@ describe.skipIf(cannotBoot() !== undefined)('a suspended guest with an agent', {
     const host = new CountingMachines()
     const disk = join(host.disks, 'busybox')
     copyFileSync(await ensureContainerRoot(progress), disk)
-    const specification = await savableGuest(disk, [CRUN])
+    const specification = await savableGuest(disk)
     const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, specification })
     await (await host.open()).ensure(request, ADMIN)
 

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { cpSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SIGTERM } from '../../../src/base/signals.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
@@ -21,10 +20,7 @@ import { Stage as ProcessStage } from '../../../src/gen/state/host/process.ts'
 import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { restoreInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
-import { specToProto } from '../../../src/host/spec/to-proto.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
-import { ensureImage } from '../../../src/image/ensure-image.ts'
-import { guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 import { clientFor } from '../../../src/rpc/client.ts'
 import { execProcessRequest } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf, RemoteProcess } from '../../support/containers/pod.ts'
@@ -33,7 +29,8 @@ import { daemonClient, type OpenStream } from '../../support/host-wing/running-d
 import { microvm } from '../../support/microvm/run-microvm.ts'
 import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
-import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { cannotBoot, progress } from '../../support/vm/boot-guest.ts'
+import { savableGuest } from '../../support/vm/daemon-guest.ts'
 import { ROOT } from '../../support/vm/guest-pod.ts'
 import { addPodWork, POD_WORK } from '../../support/vm/saved/pod-work.ts'
 import { startDaemonProcess } from '../../support/wing/daemon-process.ts'
@@ -113,34 +110,15 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
     await addPodWork(disk)
     first = await startHost(join(folder, 'one'))
     second = await startHost(join(folder, 'two'))
-    const [backend, link] = [specKey('containers-file'), specKey('lan-tap')]
-    const specification = specToProto(
-      guestSpec({
-        ...{ machine: 'pc-i440fx-7.2', memoryMib: 512, cpus: 1, append: [CRUN] },
-        boot: await ensureImage({ progress }),
-        containerRoot: undefined,
-        link: {
-          device: (slot, key) => ({ kind: 'vsock', slot, cid: 0, backend: key }),
-          backend: { kind: 'vsock-daemon' },
-          commandLine: [],
-        },
-        extra: {
-          devices: {
-            [specKey('containers')]: { kind: 'disk', slot: 5, serial: 'containers', backend },
-            [specKey('lan')]: { kind: 'nic', slot: 6, mac: MAC, backend: link },
-          },
-          backends: {
-            [backend]: { kind: 'file', path: disk, access: 'read-write' },
-            [link]: { kind: 'tap', interfaceName: tap },
-          },
-        },
-      }),
-    )
+    const backend = specKey('lan-tap')
+    const specification = await savableGuest(disk, {
+      extra: {
+        devices: { [specKey('lan')]: { kind: 'nic', slot: 6, mac: MAC, backend } },
+        backends: { [backend]: { kind: 'tap', interfaceName: tap } },
+      },
+    })
     await first.instances.ensureInstance({ properties: { key: 'web' }, specification })
     await first.instances.changeState({ key: 'web', change: Change.RUN })
-    const signal = AbortSignal.timeout(BOOT_MS)
-    const console = async () => (await readRing(first.own(), 0)).bytes.toString('latin1')
-    while (!(await console()).includes('"booted"')) await delay(50, undefined, { signal })
   }, BOOT_MS)
   afterAll(async () => {
     await first?.end()
