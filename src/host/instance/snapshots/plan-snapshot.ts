@@ -192,16 +192,29 @@ function exhausted(text: string): AgentError {
 }
 
 /** Words are an empty one, the state of the machine, and the rest of the plan as a record. */
-export function stepOf({ recorded }: MachineInstance, { state, snapshot, added }: Planned): StepRecord {
+/** The guest may be at rest as long as there is the step of a snapshot of disks `isAtRest`. */
+export function stepOf(
+  { recorded }: MachineInstance,
+  { state, snapshot, added }: Planned,
+  isAtRest = false,
+): StepRecord {
   const plan = { ...InstanceRecord.create(), snapshots: [snapshot], layers: [...added] }
   const text = Buffer.from(InstanceRecord.encode(plan).finish()).toString('base64')
-  return recorded.step('snapshot', ['', state, text])
+  return recorded.step('snapshot', ['', state, text, ...(isAtRest ? [REST] : [])])
 }
 
-export function plannedOf({ key }: MachineInstance, { words }: StepRecord): Omit<Planned, 'lastLayer'> {
-  const [, state = '', text = ''] = words
+const REST = 'rest'
+
+export function plannedOf(
+  { key }: MachineInstance,
+  { words }: StepRecord,
+): Omit<Planned, 'lastLayer'> & { readonly isAtRest: boolean } {
+  const [, state = '', text = '', rest] = words
   const { snapshots, layers } = InstanceRecord.decode(Buffer.from(text, 'base64'))
   const [snapshot] = snapshots
   if (snapshot === undefined) throw new AgentError('INTERNAL', `instance ${key}: a snapshot without a name`)
-  return { snapshot, added: layers, state: state === 'running' || state === 'paused' ? state : 'stopped' }
+  return {
+    ...{ snapshot, added: layers, isAtRest: rest === REST },
+    state: state === 'running' || state === 'paused' ? state : 'stopped',
+  }
 }

@@ -64,20 +64,22 @@ async function takeOfDisks(
   planned: Planned,
 ): Promise<Snapshot> {
   const { recorded, context } = instance
-  const step = stepOf(instance, planned)
-  if (isAtRest) await rest(instance, planned)
+  const step = stepOf(instance, planned, isAtRest)
   const kept = { stillUs: 0n, waitingUs: 0n, wasAtRest: false }
   try {
     if (planned.state === 'stopped') refuseWritten(backendsOf(planned), instance)
     await begin(instance, step, planned)
-    if (context.machine !== undefined) kept.stillUs = await putOnTop(instance, planned.added)
+    if (isAtRest) await rest(instance, planned)
+    try {
+      if (context.machine !== undefined) kept.stillUs = await putOnTop(instance, planned.added)
+    } finally {
+      if (isAtRest) kept.wasAtRest = await endRest(instance)
+    }
   } catch (error) {
     await removeFiles(context.folder, planned.added)
     const text = `snapshot ${name} was not taken: ${messageOf(error)}`
     await recorded.note({ drop: [step], kind: 'snapshot', text, frees: true })
     throw error
-  } finally {
-    if (isAtRest) kept.wasAtRest = await endRest(instance)
   }
   return await keepSnapshot(instance, step, kept)
 }
@@ -189,7 +191,7 @@ async function endRest(instance: MachineInstance): Promise<boolean> {
 /** Finishes what an earlier daemon has begun. To be called in a change. */
 export async function settleSnapshot(instance: MachineInstance, step: StepRecord): Promise<void> {
   const { context, recorded } = instance
-  const { added, snapshot, state } = plannedOf(instance, step)
+  const { added, isAtRest, snapshot, state } = plannedOf(instance, step)
   const { layers, snapshots } = recorded.record
   const isRecorded =
     added.length === 0
@@ -210,6 +212,7 @@ export async function settleSnapshot(instance: MachineInstance, step: StepRecord
   else if (isWhole) await keepSnapshot(instance, step, { stillUs: 0n, waitingUs: 0n, wasAtRest: false })
   else await keepLayers(instance, step)
   if (state === 'running') await machine?.qmp.execute('cont', {}, instance.ending)
+  if (isAtRest && machine !== undefined) await endRest(instance)
 }
 
 /** Removes layers to which nothing writes. */

@@ -14,6 +14,7 @@ import { guestSocket } from '../../../../src/host/instance/machine/daemon-steps.
 import { encodeErrorFrame } from '../../../../src/rpc/ttrpc/messages.ts'
 import { type Answer, startAgent } from '../../../support/wing/fakes/fake-agent.ts'
 import { ADMIN, ensureRequest, file, specification } from '../../../support/wing/requests.ts'
+import { SuspendedWing } from '../../../support/wing/suspended-wing.ts'
 import { FakeWing } from '../../../support/wing/wing.ts'
 
 describe('a snapshot of a guest at rest', () => {
@@ -44,6 +45,24 @@ describe('a snapshot of a guest at rest', () => {
     const { error, calls } = await callsOf((socket) => socket.destroy())
     expect(error).toMatchObject({ code: 'UNAVAILABLE', message: 'quiesce: ttrpc: closed' })
     expect(calls).toEqual(['Quiesce', 'Thaw'])
+  })
+
+  it('is thawed by the next daemon when its own has died', async () => {
+    const wing = new SuspendedWing()
+    const before = await wing.daemon()
+    const disk = join(wing.folder, 'disk')
+    writeFileSync(disk, Buffer.alloc(4096))
+    await wing.make(before, { backends: { 'root-file': file(disk) } })
+    const [calls, asked] = [[] as string[], Promise.withResolvers<void>()]
+    server = await startAgent(guestSocket(wing.folderOf('web')), calls, { Quiesce: () => asked.resolve() })
+    const request = SnapshotRequest.fromPartial({ key: 'web', name: 'one', quiesce: true })
+    void before.snapshot(request, ADMIN).catch(() => {})
+    await asked.promise
+    wing.isDead = true
+    await before.close()
+    await (await wing.daemon()).get('web', ADMIN)
+    expect(calls).toEqual(['Quiesce', 'Thaw'])
+    expect(await wing.unfinished()).toEqual([])
   })
 
   it('leaves it to others when it is refused: they may have brought it to rest', async () => {
