@@ -180,7 +180,7 @@ export class Fleet {
 
   /** Lets a machine that was started keep the journal. */
   async begin(host: HostId): Promise<void> {
-    await this.#pod?.begin({ key: KEY, socket: this.#socketOf(host), folder: this.folderOf(host) })
+    await this.#pod?.begin(KEY, this.#socketOf(host))
   }
 
   /** All that the machine has printed, by its console or an output, as a host knows it, and the number of its first byte. */

@@ -1,37 +1,27 @@
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as delay } from 'node:timers/promises'
 import { tool } from '../../../../src/build/tool.ts'
 import { connectAgent } from '../../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../../src/client/daemon/connect-machine.ts'
-import { Device, type Specification } from '../../../../src/gen/microvm/instance/v1/instance.ts'
+import type { Specification } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
+import { specKey } from '../../../../src/host/spec/spec-key.ts'
 import { ensureContainerRoot } from '../../../../src/image/container-root.ts'
-import { savableGuest } from '../../freezes/suspended-machine.ts'
 import { daemonClient } from '../../host-wing/running-daemon.ts'
-import { CRUN, progress } from '../../vm/boot-guest.ts'
+import { progress } from '../../vm/boot-guest.ts'
+import { savableGuest } from '../../vm/daemon-guest.ts'
 import { createPod } from '../../vm/guest-pod.ts'
-import { file } from '../requests.ts'
 
 const CONTAINER = 'journal'
 /** In the guest: the slots of its disks, and the program of pod-journal.c. */
 const [ROOT_SLOT, JOURNAL_SLOT, PROGRAM] = ['05', 6, '/bin/pod-journal']
-const [BOOT_MS, LOOK_MS] = [120_000, 50]
-
-/** Where an instance is. */
-interface At {
-  readonly key: string
-  /** Of its daemon. */
-  readonly socket: string
-  readonly folder: string
-}
+const BOOT_MS = 120_000
 
 /** A Linux guest with an agent, of which a container keeps the journal, and prints it to a port. */
 export class JournalPod {
   readonly #disks: string
   readonly #journal: string
-  #boots = 0
   #port = 0
   /** What it has printed in earlier boots, and in all, as far as it was read. */
   #earlier = ''
@@ -51,22 +41,20 @@ export class JournalPod {
     await tool('gcc', words, { debianPackage: 'gcc' })
     const write = `write ${program} ${PROGRAM}`
     await tool('debugfs', ['-w', '-R', write, root], { debianPackage: 'e2fsprogs' })
-    const specification = await savableGuest(root, [CRUN])
-    const disk = { serial: 'journal' }
-    specification.devices.journal = Device.fromPartial({ backend: 'journal-file', slot: JOURNAL_SLOT, disk })
-    specification.backends['journal-file'] = file(this.#journal)
-    return specification
+    const backend = specKey('journal-file')
+    return await savableGuest(root, {
+      extra: {
+        devices: { [specKey('journal')]: { kind: 'disk', slot: JOURNAL_SLOT, serial: 'journal', backend } },
+        backends: { [backend]: { kind: 'file', path: this.#journal, access: 'read-write' } },
+      },
+    })
   }
 
-  /** Starts the container in a guest that boots. */
-  async begin({ folder, key, socket }: At): Promise<void> {
-    this.#boots += 1
-    const signal = AbortSignal.timeout(BOOT_MS)
-    const boots = async () =>
-      (await readRing(folder, 0)).bytes.toString('latin1').split('"booted"').length - 1
-    while ((await boots()) < this.#boots) await delay(LOOK_MS, undefined, { signal })
+  /** Starts the container in a guest that boots. `socket` is of its daemon. */
+  async begin(key: string, socket: string): Promise<void> {
     const connect = (each: AbortSignal) => connectMachine(socket, key, each)
-    const [connection, client] = [await connectAgent({ connect }, signal), daemonClient(socket)]
+    const connection = await connectAgent({ connect }, AbortSignal.timeout(BOOT_MS))
+    const client = daemonClient(socket)
     try {
       const pod = await createPod(agentOf(connection), ROOT_SLOT)
       const stream = { key, container: CONTAINER, exec: '', stream: 'stdout' }
