@@ -4,6 +4,8 @@ import { copyFileSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
+import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
+import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
 import {
   ChangeStateRequest_Change as Change,
   File_Access,
@@ -113,6 +115,18 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', { timeout: 
       reservations: { [DATA]: { stage: 1, disk: 'data', partition: 0, references: 1 } },
     })
     expect(saved).toMatchObject({ id: 'pod', containers: [{ id: 'writer', layers: [ROOT] }] })
+  })
+
+  it('is reached after callers have dialled it while it stood still', async () => {
+    const dialer = {
+      connect: (signal: AbortSignal) => connectMachine(join(folder, 'state/admin.sock'), 'web', signal),
+    }
+    await guest.client.instances.changeState({ key: 'web', change: Change.PAUSE })
+    for (let calls = 0; calls < 3; calls++)
+      await expect(connectAgent(dialer, AbortSignal.timeout(300))).rejects.toThrow('timeout')
+    await guest.client.instances.changeState({ key: 'web', change: Change.RUN })
+    const connection = await connectAgent(dialer, AbortSignal.timeout(20_000))
+    connection.close()
   })
 
   const read = (name: string) =>
