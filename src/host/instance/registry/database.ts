@@ -49,6 +49,9 @@ export function openDatabase(path: string, migrations: readonly string[] = MIGRA
     for (const table of TABLES) opened.rows(table)
     useLog(database, path)
     tryToWrite(database, migrations.length)
+    // NORMAL is FULL without a sync of the log after each commit (https://sqlite.org/pragma.html#pragma_synchronous). The first write
+    // has synced the folder of a new log, too.
+    database.exec('PRAGMA synchronous = NORMAL')
     return opened
   } catch (error) {
     if (database.isOpen) database.close()
@@ -89,8 +92,7 @@ function migrate(database: DatabaseSync, version: number, migrations: readonly s
 function useLog(database: DatabaseSync, path: string): void {
   const mode = database.prepare('PRAGMA journal_mode = WAL').get()?.journal_mode
   if (mode !== 'wal') throw new AgentError('INTERNAL', `${path}: journal mode ${mode}, want wal`)
-  // NORMAL is FULL without a sync of the log after each commit (https://sqlite.org/pragma.html#pragma_synchronous).
-  database.exec(`PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`)
+  database.exec(`PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = ${LOG_PAGES}`)
   database.exec(`PRAGMA journal_size_limit = ${LOG_PAGES * PAGE_BYTES}`)
 }
 
