@@ -7,8 +7,8 @@ import { readRun } from './test/read-run.ts'
  * `npm run moves -- [--count N] [--seed S] [--lease MS] [--steps MS]`: a machine moves back and forth between two hosts while daemons, controllers, etcd,
  * holders and wires fail. The move number N has the seed S + N - 1. The exit status is 1 when two ran it at once, or
  * nobody, or something was lost. With `--lease`, it has LM_FULL_LEASES of this TTL, and ends with its lease. SIGTERM ends the run after the next move.
- * With `--steps`, each party is killed, stopped and cut off before each step of a move instead, until the move has ended and for this time at most;
- * without `--lease`, also before those that only a guest with an agent has.
+ * With `--steps`, each party is killed, stopped and cut off before each step of a move instead, until the move has ended and for this time at most.
+ * Without `--lease`, so are they before those that only a guest with an agent has.
  */
 function prepare(more: { isAsked: boolean }, ofSteps = 'test/host/wing/migration/moves/move-steps'): LongRun {
   const { numbers, seed } = readRun(process.argv.slice(2), ['count', 'lease', 'steps'])

@@ -168,7 +168,7 @@ describe('the pod of a machine that was not saved', { timeout: TIMEOUT_MS }, () 
     expect(await wing.unfinished()).toEqual([])
   })
 
-  it('stays at rest for others, for whom it refuses another rest', async () => {
+  it('that is at rest for others, and refuses another rest, stays so', async () => {
     const wing = new SuspendedWing()
     const instances = await wing.daemon()
     const status = { code: StatusCode.FAILED_PRECONDITION, message: 'frozen already' }
