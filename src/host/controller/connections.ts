@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { TLSSocket } from 'node:tls'
-import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
 import { serveGrpc } from '../../rpc/grpc/server.ts'
@@ -35,7 +34,6 @@ export class Connections {
     readonly log: Logger
   }
   readonly #totals = new Totals(CONTROLLER_LIMITS)
-  readonly #stopping = new AbortController()
   readonly #open = new Map<TLSSocket, ServedConnection>()
 
   constructor(parts: {
@@ -61,7 +59,7 @@ export class Connections {
     }
     socket.setKeepAlive(true, KEEP_ALIVE_MS)
     const served = serveGrpc(socket, {
-      ...tablesFor(declared, peer, { totals, metrics, log, stopping: this.#stopping.signal }),
+      ...tablesFor(declared, peer, { totals, metrics, log }),
       peer: `${peer.role} ${peer.id}`,
       firstBytes: Buffer.alloc(0),
       readDescriptors,
@@ -77,9 +75,8 @@ export class Connections {
     })
   }
 
-  /** Ends streams; the other calls have 5 s more. */
+  /** The calls have 5 s more. */
   close(): void {
-    this.#stopping.abort(new AgentError('UNAVAILABLE', 'the controller stops'))
     const late = () => {
       for (const socket of this.#open.keys()) socket.destroy()
     }

@@ -55,11 +55,10 @@ export async function startController(options: ControllerOptions): Promise<Contr
     watch,
   })
   const connections = new Connections({ declared, metrics, log })
-  const closeParts = async () => {
+  const closeWatch = async () => {
     const ended = watch.close()
     watched.close()
     await ended
-    etcd.close()
   }
   try {
     const serve = (socket: TLSSocket, peer: Peer) => connections.serve(socket, peer)
@@ -78,12 +77,13 @@ export async function startController(options: ControllerOptions): Promise<Contr
       close: async () => {
         const closed = [server, exporter].map((each) => each && new Promise((resolve) => each.close(resolve)))
         connections.close()
-        await Promise.all(closed)
-        await closeParts()
+        await Promise.all([closeWatch(), ...closed])
+        etcd.close()
       },
     }
   } catch (error) {
-    await closeParts()
+    await closeWatch()
+    etcd.close()
     throw error
   }
 }

@@ -45,7 +45,7 @@ export function controllerMethods({
       },
       runLease: ({ us }, call) => {
         checkIsUs(call, us)
-        return watch.runLease(us, call.signal)
+        return watch.runLease(us, call)
       },
     }),
     ...declaredMethods(ControllerServiceDefinition, {
@@ -80,6 +80,6 @@ export function controllerMethods({
 }
 
 /** Throws PERMISSION_DENIED unless the caller is the host that `us` is on. */
-function checkIsUs(call: ControllerCall, us: HypervisorID | undefined): void {
+function checkIsUs(call: Pick<ControllerCall, 'peer'>, us: HypervisorID | undefined): void {
   checkHost(call, hostOf(checkedHypervisor('us', us)), 'us.pod_name')
 }

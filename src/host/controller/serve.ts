@@ -1,4 +1,4 @@
-import { abortable, cancelled } from '../../base/abort.ts'
+import { abortable } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { REQUESTS } from '../../gen/message-fields.ts'
@@ -20,7 +20,12 @@ export interface ControllerCall {
 }
 
 type Unary<Request, Response> = (request: Request, call: ControllerCall) => Promise<Response>
-type Streaming<Request, Response> = (request: Request, call: ControllerCall) => AsyncIterable<Response>
+type Streaming<Request, Response> = (request: Request, call: StreamingCall<Response>) => Promise<void>
+
+interface StreamingCall<Response> extends Pick<ControllerCall, 'peer' | 'signal'> {
+  /** What a caller that has hung up does not get is dropped. */
+  readonly send: (response: Response) => void
+}
 
 interface MethodDefinition {
   readonly name: string
@@ -63,8 +68,6 @@ export interface ServeContext {
   readonly totals: Totals
   readonly metrics: ControllerMetrics
   readonly log: Logger
-  /** Ends streams, which would go on for ever. */
-  readonly stopping: AbortSignal
 }
 
 export function declaredMethods<Definition extends ServiceDefinition>(
@@ -127,25 +130,16 @@ function serveUnary(method: DeclaredMethod, peer: Peer, context: ServeContext): 
 function serveStream(method: DeclaredMethod, peer: Peer, context: ServeContext): StreamMethod {
   const { definition } = method
   const handle = method.handle as Streaming<unknown, unknown>
-  return async (payload, { hangup }, send): Promise<Failure | undefined> => {
-    const over = new AbortController()
-    const onHangup = () => over.abort(cancelled())
-    const onStop = () => over.abort(context.stopping.reason)
-    hangup.addEventListener('abort', onHangup, { once: true })
-    context.stopping.addEventListener('abort', onStop, { once: true })
-    if (context.stopping.aborted) onStop()
+  return async (payload, { hangup: signal }, send): Promise<Failure | undefined> => {
     try {
-      const call = { peer, signal: over.signal, setTrailer: () => {} }
-      for await (const response of handle(decoded(definition, payload), call))
-        await send(encoded(definition, response))
-      over.signal.throwIfAborted()
+      await handle(decoded(definition, payload), {
+        ...{ peer, signal },
+        send: (response) => void send(encoded(definition, response)),
+      })
       ended(method, peer, context, { ok: true, payload: NOTHING })
       return undefined
     } catch (error) {
       return ended(method, peer, context, { ok: false, ...statusOf(error) } as const)
-    } finally {
-      hangup.removeEventListener('abort', onHangup)
-      context.stopping.removeEventListener('abort', onStop)
     }
   }
 }
@@ -187,7 +181,7 @@ function ended<Answer extends Outcome>(
 }
 
 /** Throws PERMISSION_DENIED unless the caller is the host of this id. */
-export function checkHost({ peer }: ControllerCall, id: string, field: string): void {
+export function checkHost({ peer }: Pick<ControllerCall, 'peer'>, id: string, field: string): void {
   if (peer.role === 'host' && peer.id === id) return
   throw new AgentError(
     'PERMISSION_DENIED',

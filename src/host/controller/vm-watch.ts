@@ -1,3 +1,5 @@
+import { cancelled } from '../../base/abort.ts'
+import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import type { KeyValue } from '../../gen/etcd/kv.ts'
 import { Vm } from '../../gen/microvm/controller/v1/controller.ts'
@@ -17,13 +19,11 @@ interface Change {
   readonly vm: Vm | undefined
 }
 
-type OnChange = (change: Change) => void
-
 /** Tells hypervisors whether they may run their VMs, as etcd's watch tells of changes. Keeps nothing of VMs without a caller. */
 export class VmWatch {
   readonly #records: VmRecords
   /** By keys of etcd. */
-  readonly #callers = new Map<string, Set<OnChange>>()
+  readonly #calls = new Map<string, Set<LeaseCall>>()
   readonly #ended = new AbortController()
   readonly #watching: Promise<void>
   #streams = 0
@@ -46,65 +46,44 @@ export class VmWatch {
   }
 
   /**
-   * The status of `us` now, and at each change, until the signal fires or `us` was told to end. Throws NOT_FOUND for a VM that is
+   * Sends the status of `us` now, and at each change, until the signal fires or `us` was told to end. Throws NOT_FOUND for a VM that is
    * not there: nobody is told to end because of what etcd does not have.
    */
-  async *runLease(
+  async runLease(
     id: HypervisorID | undefined,
-    signal: AbortSignal,
-  ): AsyncGenerator<RunLeaseUpdate, void, undefined> {
-    const us = checkedHypervisor('us', id)
-    const name = nameOf(us)
-    // Of several changes only the last one counts.
-    let latest: Change | undefined
-    let wake = () => {}
-    const forget = this.#listen(vmKey(name).toString(), (change) => {
-      if (latest === undefined || change.modRevision > latest.modRevision) latest = change
-      wake()
-    })
-    const onAbort = () => wake()
-    signal.addEventListener('abort', onAbort, { once: true })
+    { signal, send }: { readonly signal: AbortSignal; readonly send: (update: RunLeaseUpdate) => void },
+  ): Promise<void> {
+    this.#ended.signal.throwIfAborted()
+    const call = new LeaseCall(checkedHypervisor('us', id), send)
+    const key = vmKey(nameOf(call.us)).toString()
+    const calls = this.#calls.get(key) ?? new Set()
+    this.#calls.set(key, calls.add(call))
     this.#streams += 1
+    signal.addEventListener('abort', () => call.end(cancelled()), { once: true })
     try {
-      const stored = await this.#records.read(name)
-      if (stored === undefined) throw notFound(name)
-      let present: Change = stored
-      let sent: RunLeaseUpdate | undefined
-      while (!signal.aborted) {
-        if (present.vm === undefined) throw notFound(name)
-        const update = statusFor(present.vm, us)
-        if (sent?.status !== update.status || sent.epoch !== update.epoch) {
-          sent = update
-          yield update
-        }
-        if (update.status === RunLeaseUpdate_Status.STATUS_TERMINATE) return
-        while (!signal.aborted && (latest === undefined || latest.modRevision <= present.modRevision)) {
-          const { promise, resolve } = Promise.withResolvers<void>()
-          wake = resolve
-          await promise
-        }
-        present = latest ?? present
-      }
+      await this.#tellPresent(call)
+      const failure = await call.over
+      if (failure !== undefined) throw failure
     } finally {
       this.#streams -= 1
-      signal.removeEventListener('abort', onAbort)
-      forget()
+      calls.delete(call)
+      if (calls.size === 0 && this.#calls.get(key) === calls) this.#calls.delete(key)
     }
   }
 
-  /** Ends the watch. */
+  /** Ends the watch and the calls. */
   async close(): Promise<void> {
-    this.#ended.abort()
+    const stops = new AgentError('UNAVAILABLE', 'the controller stops')
+    this.#ended.abort(stops)
+    for (const calls of this.#calls.values()) for (const call of calls) call.end(stops)
     await this.#watching
   }
 
-  #listen(key: string, onChange: OnChange): () => void {
-    const callers = this.#callers.get(key) ?? new Set()
-    this.#callers.set(key, callers.add(onChange))
-    return () => {
-      callers.delete(onChange)
-      if (callers.size === 0 && this.#callers.get(key) === callers) this.#callers.delete(key)
-    }
+  async #tellPresent(call: LeaseCall): Promise<void> {
+    const name = nameOf(call.us)
+    const stored = await this.#records.read(name)
+    if (stored === undefined) throw notFound(name)
+    call.onChange(stored)
   }
 
   /** A VM that has gone while the watch was broken is told of at the next call only. */
@@ -113,10 +92,45 @@ export class VmWatch {
   }
 
   #tell(key: string, { value, modRevision }: KeyValue, isRemoved: boolean): void {
-    const callers = this.#callers.get(key)
-    if (callers === undefined) return
+    const calls = this.#calls.get(key)
+    if (calls === undefined) return
     const vm = isRemoved ? undefined : Vm.decode(value)
-    for (const onChange of callers) onChange({ modRevision, vm })
+    for (const call of calls) call.onChange({ modRevision, vm })
+  }
+}
+
+/** A call of RunLease. A host has one for each VM, so that little is kept of it. */
+class LeaseCall {
+  readonly us: HypervisorID
+  /** With what the call has failed; undefined when `us` was told to end. */
+  readonly over: Promise<AgentError | undefined>
+  readonly end: (failure: AgentError | undefined) => void
+  readonly #send: (update: RunLeaseUpdate) => void
+  #revision = 0n
+  #status: RunLeaseUpdate_Status | undefined
+  #epoch = 0n
+
+  constructor(us: HypervisorID, send: (update: RunLeaseUpdate) => void) {
+    const { promise, resolve } = Promise.withResolvers<AgentError | undefined>()
+    this.us = us
+    this.over = promise
+    this.end = resolve
+    this.#send = send
+  }
+
+  onChange({ modRevision, vm }: Change): void {
+    if (modRevision <= this.#revision) return
+    this.#revision = modRevision
+    if (vm === undefined) {
+      this.end(notFound(nameOf(this.us)))
+      return
+    }
+    const update = statusFor(vm, this.us)
+    if (this.#status === update.status && this.#epoch === update.epoch) return
+    this.#status = update.status
+    this.#epoch = update.epoch
+    this.#send(update)
+    if (update.status === RunLeaseUpdate_Status.STATUS_TERMINATE) this.end(undefined)
   }
 }
 

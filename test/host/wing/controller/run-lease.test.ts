@@ -1,7 +1,16 @@
 import { describe, expect, it } from 'vitest'
-import { RunLeaseUpdate_Status as Status } from '../../../../src/gen/vm.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import {
+  RunLeaseRequest,
+  RunLeaseUpdate_Status as Status,
+  VMControllerDefinition,
+} from '../../../../src/gen/vm.ts'
+import { startController } from '../../../../src/host/controller/controller.ts'
 import { EtcdClient } from '../../../../src/host/controller/store/etcd-client.ts'
-import { startControllers } from '../../../support/wing/controller/test-controllers.ts'
+import { CONTROLLER } from '../../../../src/host/tls/credentials.ts'
+import { dialHost } from '../../../../src/host/tls/dial-host.ts'
+import { freePorts } from '../../../support/wing/controller/etcd.ts'
+import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
 import { fullLeases, hypervisor, storageLocking } from '../../../support/wing/controller/vms.ts'
 
 const test = await startControllers({ controllers: 2 })
@@ -59,6 +68,28 @@ describe('RunLease', () => {
   it('tells nobody to end because a VM is not known', async () => {
     const unknown = a.runLease(hypervisor('a', 1n, 'unknown'), within)
     await expect(unknown.next()).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('ends with its controller', async () => {
+    const us = hypervisor('a', 1n, 'stopped')
+    await a.service.ensureVm(storageLocking(us))
+    const [port = 0] = await freePorts(1)
+    const listen = { host: '127.0.0.1', port }
+    const credentials = credentialsOf(test.authority, CONTROLLER)
+    const controller = await startController({ etcd: test.etcd, listen, credentials, log: silentLogger() })
+    const caller = { name: CONTROLLER, credentials: credentialsOf(test.authority, 'a'), signal: within }
+    const connection = await dialHost(listen, caller)
+    const call = connection.stream(VMControllerDefinition.fullName, 'RunLease')
+    await call.send(RunLeaseRequest.encode(RunLeaseRequest.fromPartial({ us })).finish())
+    call.end()
+    await call.answers.next()
+    const closed = controller.close()
+    await expect(call.answers.next()).rejects.toMatchObject({
+      code: 'UNAVAILABLE',
+      message: 'the controller stops',
+    })
+    await closed
+    connection.close()
   })
 
   it('tells of changes after a compaction that its watch has missed', async () => {
