@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { flushCompileCache } from 'node:module'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import { jsonLogger } from '../../base/log.ts'
@@ -39,6 +40,8 @@ export async function run({ interruptions, stdio, values }: MachineContext): Pro
       program: { name: 'microvm', source: 'microvm' },
     }),
   })
+  // Writes the compiled code for the next start, and keeps it no longer.
+  flushCompileCache()
   await signal
   await controller.close()
 }
