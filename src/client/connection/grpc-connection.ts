@@ -7,6 +7,7 @@ import {
   type IncomingHttpHeaders,
 } from 'node:http2'
 import type { Duplex } from 'node:stream'
+import { LateAbort } from '../../base/abort.ts'
 import { AgentError, ConnectionLost, messageOf, type Reason, statusCodeName } from '../../base/errors.ts'
 import { REASON } from '../../rpc/method.ts'
 import { withTrace } from '../../rpc/trace-scope.ts'
@@ -116,7 +117,7 @@ function streamCall(session: ClientHttp2Session, path: string, metadata: Request
   if (session.closed || session.destroyed) throw lost()
   const stream = openStream(session, path, metadata)
   const status = statusOf(stream)
-  const closed = new AbortController()
+  const closed = new LateAbort()
   // The reader of the answers reports a failure.
   status.catch(() => {}).finally(() => closed.abort())
   return {
