@@ -8,8 +8,11 @@ import { whatIsMissing } from '../../../scripts/setup/machine.mjs'
 import { holdsAll } from '../../../scripts/setup/npm.mjs'
 import { projectRoot } from '../../../src/build/project.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
+import { freePorts } from '../../support/wing/controller/etcd.ts'
+import { hostAuthority } from '../../support/wing/moves/host-certificates.ts'
 
 const folder = temporaryFolder()
+const [port = 0] = await freePorts(1)
 
 describe('installedPackages', () => {
   it('counts what is installed, not what was removed', () => {
@@ -97,22 +100,27 @@ describe('./microvm', () => {
     ])
   })
 
-  it('starts the daemon with what keeps it idle', async () => {
-    const folder = temporaryFolder()
-    const daemon = spawn(microvm, ['daemon', '--mock', '--state', join(folder, 'state')], {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    })
+  const authority = hostAuthority('hosts', ['controller'])
+  const places = ['--etcd', '127.0.0.1:1', '--listen', `127.0.0.1:${port}`]
+  const files = [
+    ...['--ca', authority.ca, '--cert', join(authority.folder, 'controller.pem')],
+    ...['--key', join(authority.folder, 'controller.key')],
+  ]
+
+  it.each([
+    ['daemon', ['--mock', '--state', join(folder, 'state')], '--max-semi-space-size=1'],
+    ['controller', [...places, ...files], '--optimize-for-size'],
+  ])('starts the %s with what keeps it idle and small', async (name, words, flag) => {
+    const server = spawn(microvm, [name, ...words], { stdio: ['ignore', 'ignore', 'pipe'] })
     try {
-      const [line] = await once(daemon.stderr, 'data')
+      const [line] = await once(server.stderr, 'data')
       const { pid } = JSON.parse(String(line).split('\n')[0] ?? '')
-      const words = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')
-      expect(words).toEqual(
-        expect.arrayContaining(['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1', 'daemon']),
-      )
+      const started = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')
+      expect(started).toEqual(expect.arrayContaining(['--no-maglev', '--no-memory-reducer', flag, name]))
       expect(readFileSync(`/proc/${pid}/environ`, 'latin1')).toContain('NODE_COMPILE_CACHE=')
     } finally {
-      const ended = once(daemon, 'exit')
-      daemon.kill('SIGTERM')
+      const ended = once(server, 'exit')
+      server.kill('SIGTERM')
       expect(await ended).toEqual([0, null])
     }
   })
