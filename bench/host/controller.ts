@@ -1,4 +1,5 @@
-import type { ChildProcess } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -17,7 +18,7 @@ import { median, report } from '../support/figure.ts'
 
 /**
  * Switchovers at a controller with three members of etcd on loopback, against a bare transaction of etcd, and what a controller takes
- * for 1,000 calls of RunLease, of which each hears of its change.
+ * for 1,000 calls of RunLease, of which each hears of its change, beside a bare server.
  */
 const SWITCHOVERS = 500
 const STREAMS = 1000
@@ -35,16 +36,12 @@ const [port = 0, metrics = 0] = await freePorts(2)
 const listen = { host: '127.0.0.1', port }
 const loopback = { listen, metrics: { host: '127.0.0.1', port: metrics } }
 // As ./microvm starts it; the first start compiles the code.
-const flags = ['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1']
+const flags = ['--no-maglev', '--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
 process.env.NODE_COMPILE_CACHE = join(folder, 'compiled')
 const plan = { authority, etcd: etcd.endpoints, flags, ...loopback }
 await endChild(await startControllerProcess(plan))
 const controller = await startControllerProcess(plan)
-const clients: ControllerClient[] = []
-for (const id of hosts) {
-  const files = { ca: authority.ca, cert: join(folder, `${id}.pem`), key: join(folder, `${id}.key`) }
-  clients.push(openController({ endpoints: [listen], credentials: await readCredentials({ id, ...files }) }))
-}
+const clients = await clientsAt(port)
 try {
   await measureSwitchovers()
   await measureStreams(controller)
@@ -117,7 +114,7 @@ async function measureStreams({ pid = 0 }: ChildProcess): Promise<void> {
     unit: 'MiB',
     floor: MOST_MIB,
     limit: 1,
-    phases: { before },
+    phases: { before, 'bare grpc-js server': await bareMib() },
   })
   report({
     figure: 'last hypervisor told since its change was asked for',
@@ -126,6 +123,43 @@ async function measureStreams({ pid = 0 }: ChildProcess): Promise<void> {
     floor: CHANGE_MS,
     limit: 1,
   })
+}
+
+/** A bare grpc-js server with as many streams. */
+async function bareMib(): Promise<number> {
+  const [barePort = 0] = await freePorts(1)
+  const script = join(import.meta.dirname, '../support/bare/bare-lease-server.ts')
+  const files = [authority.ca, join(folder, 'controller.pem'), join(folder, 'controller.key')]
+  const start = async () => {
+    const words = [...flags, script, `${barePort}`, ...files]
+    const started = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] })
+    await once(started.stdout, 'data')
+    return started
+  }
+  await endChild(await start())
+  const server = await start()
+  const callers = await clientsAt(barePort)
+  const over = new AbortController()
+  for (let index = 0; index < STREAMS; index++) {
+    const us = idOf('h0', `vm${index}`, 1n)
+    await callers[index % HOSTS]?.runLease(us, over.signal).next()
+  }
+  const resident = residentMib(server.pid ?? 0)
+  over.abort()
+  for (const caller of callers) caller.close()
+  await endChild(server, 'SIGKILL')
+  return resident
+}
+
+/** One of each host. */
+async function clientsAt(at: number): Promise<ControllerClient[]> {
+  const endpoints = [{ host: '127.0.0.1', port: at }]
+  return await Promise.all(
+    hosts.map(async (id) => {
+      const files = { ca: authority.ca, cert: join(folder, `${id}.pem`), key: join(folder, `${id}.key`) }
+      return openController({ endpoints, credentials: await readCredentials({ id, ...files }) })
+    }),
+  )
 }
 
 function idOf(host: string, vmName: string, runId: bigint): HypervisorID {
