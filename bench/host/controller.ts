@@ -17,8 +17,8 @@ import { signCertificates } from '../../test/support/wing/moves/sign-certificate
 import { median, report } from '../support/figure.ts'
 
 /**
- * Switchovers at a controller with three members of etcd on loopback, against a bare transaction of etcd, and what a controller takes
- * for 1,000 calls of RunLease, of which each hears of its change, beside a bare server.
+ * Switchovers at a controller with three members of etcd on loopback, against a bare transaction of etcd. What a controller takes for
+ * 1,000 calls of RunLease, of which each hears of its change, beside a bare server.
  */
 const SWITCHOVERS = 500
 const STREAMS = 1000
