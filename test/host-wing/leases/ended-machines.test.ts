@@ -63,6 +63,28 @@ describe('the lease of a machine that has arrived', () => {
     void failed.promise.then(() => ending.abort())
     await expect(taken).rejects.toThrow('lease: no grant')
   })
+
+  it('is not waited for once its QEMU has ended', async () => {
+    const ended = Promise.withResolvers<AgentError>()
+    const instance = {
+      ...{ key: 'web', ending: neverAborted },
+      record: { properties: { lease: { mode: LeaseMode.LM_FULL_LEASES } } },
+      planned: async () => [{ step: 'lease', words: [''] }],
+      context: {
+        ...{ holder: {}, ending: () => neverAborted, log: silentLogger() },
+        machine: { qmp: { ended: ended.promise } },
+        lease: {
+          acquire: async (_: unknown, signal: AbortSignal) => {
+            ended.resolve(new AgentError('UNAVAILABLE', 'QMP: the connection was closed'))
+            await abortable(new Promise(() => {}), signal)
+          },
+        },
+      },
+    } as unknown as Parameters<typeof takeLease>[0]
+    const settings = { lateMs: 60_000, retryMs: 1 }
+    await expect(takeLease(instance, { closing: neverAborted, settings })).rejects.toThrow('QMP: ')
+  })
+
   it('is given up in time also while another host does not answer', async () => {
     const instance = {
       ...{ key: 'web', ending: neverAborted },

@@ -14,14 +14,16 @@ interface Bounds {
 
 /**
  * A machine that has come from another host, and is to run here, gets its lease, and what only the one that has that may have: its disks
- * and its network. Rejects with the last failure.
+ * and its network. Rejects with the last failure, and once its QEMU has ended.
  */
 export async function takeLease(instance: MachineInstance, { closing, settings }: Bounds): Promise<void> {
   const { context, key, record } = instance
   if (!isFull(record.properties?.lease)) return
   // A try that waits for another host ends by then, too.
   const late = AbortSignal.timeout(settings.lateMs)
-  const ending = AbortSignal.any([instance.ending, closing, late])
+  const ended = new AbortController()
+  void context.machine?.qmp.ended.then((reason) => ended.abort(reason))
+  const ending = AbortSignal.any([instance.ending, closing, late, ended.signal])
   const planned = await instance.planned({}, 'incoming')
   const steps = planned.filter(({ step }) => STEPS_OF_LEASE.includes(step))
   for (let failure: unknown; ; ) {
