@@ -229,6 +229,8 @@ class IncomingMachine {
     const us = hypervisorOf(instance.record, host)
     const signal = AbortSignal.any([instance.ending, host.closing])
     const volumes = () => volumesOf(instance, copied, host)
+    // One that has ended takes no machine from its source, which has it whole.
+    await instance.machine().qmp.execute('query-status', {}, signal)
     const question = { us, them, volumes, givesUp: true, host, log: context.log, signal }
     if (!(await becomeAuthoritative(question))) throw refused('another host runs the machine')
     await noteOwn(instance)

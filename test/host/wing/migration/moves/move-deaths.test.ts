@@ -84,4 +84,22 @@ describe('a machine runs on exactly one host', { timeout: TIMEOUT_MS }, () => {
     await hosts.end()
     for (const id of ['a', 'b']) expect(leftovers(hosts.host(id).machines.folder)).toEqual([])
   })
+
+  it('after a death of its QEMU at the target, before that asks to run it', async () => {
+    const hosts = new MovingHosts(['a', 'b'])
+    await hosts.make('a')
+    await hosts.open('b')
+    const { machines } = hosts.host('b')
+    hosts.host('b').atStep = async (_, step) => {
+      if (step !== 'switchover') return
+      for (const pid of machines.pidsOf('qemu')) process.kill(pid, 'SIGKILL')
+      await expect.poll(() => machines.pidsOf('qemu')).toEqual([])
+    }
+    await expect(hosts.move('a', 'b')).rejects.toThrow('the machine was not moved')
+    const { instances } = await hosts.open('a')
+    expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
+    await hosts.host('a').machines.counted('web', 10)
+    await hosts.host('a').machines.told()
+    await hosts.end()
+  })
 })
