@@ -1,10 +1,13 @@
 import { expect, it } from 'vitest'
-import { neverAborted } from '../../../src/base/abort.ts'
+import { abortable, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LeaseMode } from '../../../src/gen/vm.ts'
 import type { Holder } from '../../../src/host/instance/holder/holder.ts'
 import { MachineLease } from '../../../src/host/instance/leases/machine-lease.ts'
 import { FakeLeaseController } from '../../support/wing/fakes/fake-lease-controller.ts'
+
+/** Ends with its signal. */
+const sleep = (_: number, signal: AbortSignal) => abortable(new Promise<never>(() => {}), signal)
 
 type Held = Awaited<ReturnType<Holder['heldLease']>>
 
@@ -16,7 +19,7 @@ function lease(leaseMode: LeaseMode = LeaseMode.LM_FULL_LEASES) {
   const parts = {
     ...{ isOnItsWay: () => true, settings: { leaseMode }, terminate: () => {} },
     us: () => ({ vmName: 'web', namespace: 'default', podName: 'a/web', runId: 1n }),
-    clock: { boottimeNs: () => 1n, sleep: () => new Promise<never>(() => {}) },
+    clock: { boottimeNs: () => 1n, sleep },
     ...{ controller, filters, log: silentLogger() },
   }
   const held = Promise.withResolvers<Held>()
@@ -27,7 +30,13 @@ function lease(leaseMode: LeaseMode = LeaseMode.LM_FULL_LEASES) {
   }
   // What a lease needs of a holder.
   const taken = new MachineLease(parts, { isRegistered: true })
-  return { taken, ends, tell: held.resolve, takeIn: () => taken.takeIn(holder as unknown as Holder, []) }
+  return {
+    controller,
+    taken,
+    ends,
+    tell: held.resolve,
+    takeIn: () => taken.takeIn(holder as unknown as Holder, []),
+  }
 }
 
 it('a machine that is taken back waits for the holder, and for a grant of its new run', async () => {
@@ -38,6 +47,17 @@ it('a machine that is taken back waits for the holder, and for a grant of its ne
   await Promise.all([takenIn, renewed])
   expect(ends.length).toBeGreaterThan(0)
   taken.close()
+})
+
+it.each(['before', 'meanwhile'])('a machine that has ended %s waits for none', async (when) => {
+  const { controller, takeIn, taken, tell } = lease()
+  tell({ untilNs: 10n ** 12n, hasEnded: false })
+  await takeIn()
+  controller.isAway = true
+  if (when === 'before') taken.machineHasEnded()
+  const renewed = taken.renewed(neverAborted)
+  taken.machineHasEnded()
+  await expect(renewed).resolves.toBeUndefined()
 })
 
 it('a machine whose lease nobody keeps is not taken back', async () => {

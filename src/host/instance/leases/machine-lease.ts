@@ -141,13 +141,15 @@ export class MachineLease {
 
   /**
    * Waits for a grant of the present run, in place of one that may have been given up with an earlier run. Rejects with the reason of
-   * `signal`, and where no lease is kept. Does nothing for a machine that wants no grants.
+   * `signal`, and where no lease is kept. A machine that wants no grants, or has ended, waits for none.
    */
   async renewed(signal: AbortSignal): Promise<void> {
     if (this.#parts.settings.leaseMode !== LeaseMode.LM_FULL_LEASES) return
     await abortable(this.#takenIn, signal)
     if (this.#keeper === undefined) throw new AgentError('FAILED_PRECONDITION', 'lease: none is kept here')
-    await this.#keeper.renewed(signal)
+    await this.#keeper.renewed(signal).catch((error) => {
+      if (!this.#over.signal.aborted) throw error
+    })
   }
 
   /** Lets the guest send by the tap only while the lease lasts. */
