@@ -10,7 +10,12 @@ type DuplexCall = ServerDuplexStream<Buffer, Uint8Array>
 export function serveStream(server: Server, name: string, method: StreamMethod, peer: string): void {
   const handle = (call: StreamCall) =>
     void answer(call, peer, (incoming, send) => method(call.request, incoming, send))
-  server.register(`/${name}`, handle, asBuffer, same, 'serverStream')
+  server.register(`/${name}`, handle, asBuffer, copied, 'serverStream')
+}
+
+/** The request stays as long as the stream, and is a slice of a buffer that Node shares out among many messages. */
+function copied(payload: Buffer): Buffer {
+  return asBuffer(new Uint8Array(payload))
 }
 
 /** A method with a stream in each direction. */
