@@ -71,7 +71,7 @@ describe.skipIf(cannotBoot() !== undefined)('a suspended guest with an agent', {
         else if (before !== 'running') await boot()
         if (operation === 'import') await host.suspend()
         await host.killAt({ killed, operation, step }, () =>
-          operation === 'export' ? host.suspend() : host.resume(),
+          operation === 'export' ? host.suspend({ quiesce: true }) : host.resume(),
         )
         const message = `${killed} at ${step}`
         await expect.poll(() => host.found(), { timeout: 20_000, message }).toBe(expected[killed])
