@@ -3,6 +3,9 @@ import { defineConfig } from 'vitest/config'
 /** Milliseconds of a wait for a condition that nothing announces; the limit only ends a hung one. */
 const expect = { poll: { interval: 5, timeout: 20_000 } }
 
+/** Runs for each file, also where files share what they import. */
+const setupFiles = ['test/support/temporary-folder.ts']
+
 export default defineConfig({
   test: {
     projects: [
@@ -11,6 +14,7 @@ export default defineConfig({
           name: 'unit',
           expect,
           include: ['test/**/*.test.ts'],
+          setupFiles,
           exclude: ['test/host/**', 'test/hostile/**', 'test/fuzz/**', 'test/kills/**', 'test/vm/**'],
           // Files share what they import, which takes three quarters of the time otherwise. Tests replace no modules.
           isolate: false,
@@ -25,6 +29,7 @@ export default defineConfig({
           name: 'host',
           expect,
           include: ['test/host/**/*.test.ts'],
+          setupFiles,
           fileParallelism: false,
           testTimeout: 60_000,
           hookTimeout: 120_000,
@@ -35,7 +40,7 @@ export default defineConfig({
           name: 'hostile',
           expect,
           include: ['test/hostile/**/*.test.ts'],
-          setupFiles: ['test/support/vm/show-guests.ts'],
+          setupFiles: [...setupFiles, 'test/support/vm/show-guests.ts'],
           // An attack loads the whole machine.
           fileParallelism: false,
           testTimeout: 120_000,
@@ -47,6 +52,7 @@ export default defineConfig({
           name: 'fuzz',
           expect,
           include: ['test/fuzz/**/*.test.ts'],
+          setupFiles,
           // The first hook may have to build the addon or vminit.
           hookTimeout: 120_000,
           // Each file measures its memory, and leaves the other CPU to other groups. A target sets its own limits of time.
@@ -58,6 +64,7 @@ export default defineConfig({
           name: 'kills',
           expect,
           include: ['test/kills/**/*.test.ts'],
+          setupFiles,
           // The moments of the kills are spread over the whole of each call, which others would make longer.
           fileParallelism: false,
           // Only the deaths at steps go on beside each other. They often wait for processes.
@@ -70,7 +77,7 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
-          setupFiles: ['test/support/vm/show-guests.ts'],
+          setupFiles: [...setupFiles, 'test/support/vm/show-guests.ts'],
           // A guest keeps about one CPU busy, and often waits.
           maxWorkers: 2,
           // A test may boot its guest, which may take 120 s twice (test/support/vm/boot-guest.ts).

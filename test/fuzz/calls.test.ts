@@ -4,6 +4,7 @@ import { describe } from 'vitest'
 import { serviceMethods } from '../../src/agent/service/services.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { ReadProfileRequest } from '../../src/gen/microvm/agent/v1/introspection.ts'
+import { GetResumeRequest } from '../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { Totals } from '../../src/rpc/limits.ts'
 import type { MethodTable, Outcome } from '../../src/rpc/method.ts'
 import { allRecordings } from '../recordings/recording.ts'
@@ -120,7 +121,9 @@ async function callAll(list: readonly Step[]): Promise<void> {
     await turn()
     os.clock.advance(turns)
   }
-  await destroy(methods, os)
+  // A repair goes on when its call has been answered.
+  await served(methods, os, 'microvm.agent.v1.Lifecycle/GetResume', LAST_REPAIR)
+  await served(methods, os, 'grpc.AgentService/DestroySandbox', Buffer.of())
   await discardProfiles(methods, list.length)
   const after = held(os)
   if (after !== before) throw new Error(`left: ${after}, before it was ${before}`)
@@ -142,7 +145,9 @@ function held({ streams, exits, clock, consoles }: FakeOs): string {
   return `${streams.openFds.length} descriptors, ${exits.openWatches} watches of exits, ${clock.sleeping} timers, ${consoles.paths.length} consoles`
 }
 
-async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
+const LAST_REPAIR = GetResumeRequest.encode({ number: 0n, timeoutMs: 60_000 }).finish()
+
+async function served(methods: MethodTable, os: FakeOs, name: string, payload: Uint8Array): Promise<void> {
   let isOver = false
   const call = {
     timeoutMs: undefined,
@@ -153,13 +158,13 @@ async function destroy(methods: MethodTable, os: FakeOs): Promise<void> {
     ageMs: 0,
   } as const
   const done = methods
-    .get('grpc.AgentService/DestroySandbox')
-    ?.serve(Buffer.of(), call)
+    .get(name)
+    ?.serve(payload, call)
     .then(() => {
       isOver = true
     })
   for (let turns = 0; !isOver; turns++) {
-    if (turns === MOST_TURNS) throw new Error('DestroySandbox does not end')
+    if (turns === MOST_TURNS) throw new Error(`${name} does not end`)
     await turn()
     os.clock.advance(turns)
   }

@@ -133,7 +133,8 @@ async function kernelFollows(
 ): Promise<boolean> {
   const follows = () =>
     record.fields.repairs.some(({ told, ...each }) => told?.trigger === 'kernel' && each.askedNs >= askedNs)
-  for (let ms = 0; ms < KERNEL_MS && !follows(); ms += LOOK_MS) await clock.sleep(LOOK_MS)
+  const end = clock.monotonicMs() + KERNEL_MS
+  while (!follows() && clock.monotonicMs() < end) await clock.sleep(LOOK_MS)
   return follows()
 }
 
