@@ -7,7 +7,7 @@ import type { Address } from '../../client/connection/address.ts'
 import { connectSocket } from '../../client/connection/connect-socket.ts'
 import { dial } from '../../client/connection/dial.ts'
 import type { Specification } from '../../gen/microvm/instance/v1/instance.ts'
-import { vsockDriverReady } from '../qemu/vsock/driver-ready.ts'
+import { type VsockDevice, vsockDriverReady } from '../qemu/vsock/driver-ready.ts'
 import { AGENT_PORT } from '../qemu/vsock/guest-link.ts'
 import { qemuId, specKey } from '../spec/spec-key.ts'
 import { specificationOf } from './devices/plug.ts'
@@ -15,13 +15,18 @@ import type { MachineInstance } from './instance.ts'
 import { guestSocket } from './machine/daemon-steps.ts'
 import { linksOfWords, type TapLink } from './machine/tap-links.ts'
 
-/** Waits for the guest's driver of its vsock device, if it has one. */
-export async function vsockTaken(instance: MachineInstance): Promise<void> {
+/** The device of vhost-device-vsock, in a machine that is there. */
+export function vsockOf(instance: MachineInstance): (VsockDevice & { readonly key: string }) | undefined {
   const { devices, backends } = specificationOf(instance)
   const [key] = Object.keys(devices).filter((each) => backends[devices[each]?.backend ?? '']?.vsockDaemon)
-  if (key === undefined) return
-  const { qmp } = instance.machine()
-  await vsockDriverReady({ qmp, id: qemuId(specKey(key)), ending: instance.ending })
+  if (key === undefined) return undefined
+  return { key, qmp: instance.machine().qmp, id: qemuId(specKey(key)), ending: instance.ending }
+}
+
+/** Waits for the guest's driver of its vsock device, if it has one. */
+export async function vsockTaken(instance: MachineInstance): Promise<void> {
+  const device = vsockOf(instance)
+  if (device !== undefined) await vsockDriverReady(device)
 }
 
 async function dialHybrid(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {

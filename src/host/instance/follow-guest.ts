@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { State } from '../../gen/microvm/instance/v1/instance.ts'
 import type { QmpEvent } from '../qemu/qmp/message.ts'
 import { nodeNames, specKey } from '../spec/spec-key.ts'
+import { vsockGoesOn } from './devices/deaf-vsock.ts'
 import { servedDisks } from './devices/disk-in-use.ts'
 import { finishUnplug } from './devices/plug.ts'
 import { settleReplugs } from './devices/replug.ts'
@@ -24,8 +25,10 @@ export async function followGuest(instance: MachineInstance, { name, data }: Qmp
       return await onReset(instance, data.guest === true)
     case 'GUEST_PANICKED':
       return instance.end({ kind: 'state', reason: 'the guest panicked' })
-    case 'STOP':
     case 'RESUME':
+      vsockGoesOn(instance)
+      return instance.follow('state', () => followState(instance))
+    case 'STOP':
       return instance.follow('state', () => followState(instance))
     case 'DEVICE_DELETED':
       return instance.follow('unplug', async () => {

@@ -14,7 +14,7 @@ import { dialAgent } from '../../../src/host/instance/connect-agent.ts'
 import type { MachineInstance } from '../../../src/host/instance/instance.ts'
 import { guestSocket } from '../../../src/host/instance/machine/daemon-steps.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
-import { vsockPlugged } from '../../../src/host/qemu/vsock/driver-ready.ts'
+import { vsockStarts } from '../../../src/host/qemu/vsock/driver-ready.ts'
 import { qemuId, specKey } from '../../../src/host/spec/spec-key.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { ADMIN, ensureRequest, specification } from '../../support/wing/requests.ts'
@@ -153,7 +153,7 @@ describe('a guest with vsock by vhost-device-vsock', () => {
         if (isGone) throw new AgentError('INTERNAL', 'x-query-virtio-status: no such path')
         return { 'vhost-started': isTaken }
       })
-      if (isGone) vsockPlugged({ qmp: guest.qmp, id: 'vsock', ending: neverAborted })
+      if (isGone) void vsockStarts({ qmp: guest.qmp, id: 'vsock', ending: neverAborted })
       const dialled = [dialAgent(guest.instance, neverAborted), dialAgent(guest.instance, neverAborted)]
       while (looks < 5) await guest.looks.next(neverAborted)
       isGone = false

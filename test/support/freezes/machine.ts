@@ -12,7 +12,7 @@ import { dial } from '../../../src/client/connection/dial.ts'
 import type { QmpClient } from '../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../src/host/qemu/qmp/connect.ts'
 import { chooseLink } from '../../../src/host/qemu/vsock/choose-link.ts'
-import { vsockDriverReady, vsockPlugged } from '../../../src/host/qemu/vsock/driver-ready.ts'
+import { vsockStarts } from '../../../src/host/qemu/vsock/driver-ready.ts'
 import { AGENT_PORT, type GuestLink } from '../../../src/host/qemu/vsock/guest-link.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import type { TtrpcClient } from '../../../src/rpc/ttrpc/client.ts'
@@ -100,8 +100,7 @@ export class FreezingMachine {
     }
     this.#daemon = await plugVsock(this.#monitor(), place, limit())
     const device = { qmp: this.#monitor(), id: place.id, ending: limit() }
-    vsockPlugged(device)
-    await vsockDriverReady(device)
+    await vsockStarts(device)
   }
 
   async unplug(): Promise<void> {

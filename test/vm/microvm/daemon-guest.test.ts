@@ -5,7 +5,9 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neverAborted } from '../../../src/base/abort.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
+import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
+import { HealthDefinition } from '../../../src/gen/health.ts'
 import {
   ChangeStateRequest_Change as Change,
   File_Access,
@@ -15,6 +17,7 @@ import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { askGuest } from '../../../src/host/migration/payloads/ask-guest.ts'
 import { restoreInstance, saveInstance } from '../../../src/host/migration/payloads/saved-instance.ts'
 import { specKey } from '../../../src/host/spec/spec-key.ts'
+import { clientFor } from '../../../src/rpc/client.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { type Pod, podOf } from '../../support/containers/pod.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
@@ -52,7 +55,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', { timeout: 
     execFileSync('/sbin/mkfs.ext4', ['-q', disk])
     const backend = specKey('data-file')
     guest = await bootInDaemon({
-      folder,
+      ...{ folder, machine: 'pc-i440fx-7.2' },
       extra: {
         devices: { [specKey('data')]: { kind: 'disk', slot: 6, serial: 'data', backend } },
         backends: { [backend]: { kind: 'file', path: disk, access: 'read-write' } },
@@ -117,16 +120,27 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of the daemon', { timeout: 
     expect(saved).toMatchObject({ id: 'pod', containers: [{ id: 'writer', layers: [ROOT] }] })
   })
 
-  it('is reached after callers have dialled it while it stood still', async () => {
+  it('is reached after callers have dialled it, and talked to it, while it stood still', async () => {
+    const { instances } = guest.client
     const dialer = {
       connect: (signal: AbortSignal) => connectMachine(join(folder, 'state/admin.sock'), 'web', signal),
     }
-    await guest.client.instances.changeState({ key: 'web', change: Change.PAUSE })
-    for (let calls = 0; calls < 3; calls++)
-      await expect(connectAgent(dialer, AbortSignal.timeout(300))).rejects.toThrow('timeout')
-    await guest.client.instances.changeState({ key: 'web', change: Change.RUN })
-    const connection = await connectAgent(dialer, AbortSignal.timeout(20_000))
-    connection.close()
+    const stillFor = async (callers: () => Promise<unknown>) => {
+      await instances.changeState({ key: 'web', change: Change.PAUSE })
+      await callers()
+      await instances.changeState({ key: 'web', change: Change.RUN })
+      return await connectAgent(dialer, AbortSignal.timeout(60_000))
+    }
+    const dialled = await stillFor(async () => {
+      for (let calls = 0; calls < 3; calls++)
+        await expect(connectAgent(dialer, AbortSignal.timeout(300))).rejects.toThrow('timeout')
+    })
+    const talked = await stillFor(() =>
+      expect(clientFor(HealthDefinition, dialled).check({}, { timeoutMs: 300 })).rejects.toThrow('timeout'),
+    )
+    dialled.close()
+    // The guest got another vsock.
+    pod = podOf(agentOf(talked), ROOT)
   })
 
   const read = (name: string) =>

@@ -9,7 +9,7 @@ import type {
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
-import { vsockPlugged } from '../../qemu/vsock/driver-ready.ts'
+import { vsockStarts } from '../../qemu/vsock/driver-ready.ts'
 import { checkCanBeKept, checkPrivateMemory } from '../../spec/check-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
@@ -107,7 +107,7 @@ async function plugPlanned(
     throw error
   }
   if (own?.vsockDaemon !== undefined)
-    vsockPlugged({ qmp: instance.machine().qmp, id: qemuId(specKey(deviceKey)), ending: instance.ending })
+    void vsockStarts({ qmp: instance.machine().qmp, id: qemuId(specKey(deviceKey)), ending: instance.ending })
   await recorded.note({ set: done, drop: [step], kind: 'device', text: `${text} is present` })
 }
 

@@ -13,6 +13,9 @@ import { confinement, StartOpener } from './walls.ts'
 
 export type ProgramName = 'qemu' | 'virtiofsd' | 'passt' | 'vsock-daemon' | 'storage-daemon'
 
+/** The name of vhost-device-vsock as a child of the holder. */
+export const VSOCK_CHILD = 'vsock'
+
 type DaemonBackend = Extract<Backend, { kind: 'virtiofsd' | 'passt' | 'vsock-daemon' }> | NetworkDisk
 
 interface DaemonPlace {
@@ -40,7 +43,9 @@ export async function daemonSteps(
   for (const [key, backend] of [...Object.entries(spec.backends), ...disks]) {
     if (!isDaemon(backend)) continue
     const name =
-      backend.kind === 'vsock-daemon' ? 'vsock' : `${NAMES[backend.kind]}-${shortName(`${folder}/${key}`)}`
+      backend.kind === 'vsock-daemon'
+        ? VSOCK_CHILD
+        : `${NAMES[backend.kind]}-${shortName(`${folder}/${key}`)}`
     const opener = host.walls === undefined ? undefined : new StartOpener()
     const read = (path: string) => opener?.read(path) ?? path
     const { socket, args, leftovers, links } = argumentsOf(backend, name, { ...place, read })

@@ -22,23 +22,20 @@ export interface VsockDevice {
  */
 export async function vsockDriverReady(device: VsockDevice): Promise<void> {
   await waits.get(device.qmp)
-  if (!(await hasDriver(device))) await (waits.get(device.qmp) ?? driverComes(device))
-}
-
-/** Call it once the device was plugged in. Whoever dials the guest then waits for its driver. */
-export function vsockPlugged(device: VsockDevice): void {
-  // Nobody may wait for it.
-  driverComes(device).catch(() => {})
+  if (!(await hasDriver(device))) await (waits.get(device.qmp) ?? vsockStarts(device))
 }
 
 /** All who dial a guest share one wait. */
 const waits = new WeakMap<QmpClient, Promise<void>>()
 
-function driverComes(device: VsockDevice): Promise<void> {
+/** Call it when the device was plugged in, or its guest goes on: whoever dials the guest from now on waits as well. */
+export function vsockStarts(device: VsockDevice): Promise<void> {
   const wait = lookUntilThere(device).finally(() => {
     if (waits.get(device.qmp) === wait) waits.delete(device.qmp)
   })
   waits.set(device.qmp, wait)
+  // Nobody may wait for it.
+  wait.catch(() => {})
   return wait
 }
 
