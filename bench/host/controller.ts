@@ -36,7 +36,7 @@ const [port = 0, metrics = 0] = await freePorts(2)
 const listen = { host: '127.0.0.1', port }
 const loopback = { listen, metrics: { host: '127.0.0.1', port: metrics } }
 // As ./microvm starts it; the first start compiles the code.
-const flags = ['--no-maglev', '--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1', '--no-opt']
+const flags = ['--no-maglev', '--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
 process.env.NODE_COMPILE_CACHE = join(folder, 'compiled')
 const plan = { authority, etcd: etcd.endpoints, flags, ...loopback }
 await endChild(await startControllerProcess(plan))

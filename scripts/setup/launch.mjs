@@ -22,10 +22,9 @@ const NO_MAGLEV = '--no-maglev'
 const DAEMON_FLAGS = ['--no-memory-reducer', '--max-semi-space-size=1']
 /**
  * A controller keeps some KiB of each lease: V8 would let such a heap grow to several times its size before it collects
- * garbage, and lets it grow by a third so. A single thread beside the main one does what V8 does at the same time. V8's
- * optimizing compiler would take 9 MiB.
+ * garbage, and lets it grow by a third so. A single thread beside the main one does what V8 does at the same time.
  */
-const CONTROLLER_FLAGS = ['--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1', '--no-opt']
+const CONTROLLER_FLAGS = ['--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
 
 /**
  * Runs `./microvm` on the machine's own Node: checks, help texts and set-up, then the tool itself on the pinned Node.
