@@ -12,10 +12,8 @@ const AT_ONCE = { delayMs: 0, lastMs: 0 } as const
 /** Before a target takes its lease, and what only the one that has it may have. `npm run moves -- --steps 500 --lease 10000` has the others. */
 const FAULTS_OF_LEASE: readonly FaultKind[] = [
   { kind: 'kill', who: 'target' },
-  { kind: 'stop', who: 'target holder' },
-  { kind: 'kill', who: 'controllers' },
+  { kind: 'kill', who: 'target holder' },
   { kind: 'stop', who: 'quorum' },
-  { kind: 'drop', wire: 'source-target' },
   { kind: 'drop', wire: 'target-controllers' },
 ]
 
