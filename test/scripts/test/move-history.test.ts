@@ -77,6 +77,7 @@ it.each([
   ['a line that is there twice', '00000001 00000001\n00000001 00000001\n'],
   ['the first line of a later look that is lost', '00000003 00000001\n'],
   ['a record of another machine', '! 00000001 00000001\n'],
+  ['a line that is cut in one boot', '00000001 00000001\n00000000002 00000001\n'],
   ['a record that was not written', '00000001 00000001\n00000002 00000001\n00000003 00000001\n'],
 ])('sees %s on a console', async (_, text) => {
   const { folder, history } = historyOf({
@@ -87,6 +88,20 @@ it.each([
   })
   await writeRing(folder, 0, { bytes: Buffer.from(text), first: 0n, isClosed: false })
   await expect(history.lookAtConsole('a')).rejects.toThrow('console: ')
+})
+
+it('takes the beginning of a line in which a boot was killed', async () => {
+  const { folder, history } = historyOf({
+    records: [
+      [1, 1, 5],
+      [2, 2, 6],
+    ],
+  })
+  history.bootsAgain({ holdersKilled: 1 })
+  const bytes = Buffer.from('00000001 00000001\n00000000002 00000002\n')
+  await writeRing(folder, 0, { bytes, first: 0n, isClosed: false })
+  await history.lookAtConsole('a')
+  expect(history.printed).toBe(2)
 })
 
 const LINES = ['00000001 00000001\n', '00000002 00000001\n'] as const

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Fleet, HostId } from './fleet.ts'
 import { type JournalLine, type JournalRecord, journalLines, readJournal } from './journal.ts'
 
-const NOTHING_PRINTED: JournalLine = { number: 0, boot: 1, isConflict: false }
+const NOTHING_PRINTED: JournalLine = { number: 0, boot: 1, isConflict: false, isAfterCut: false }
 
 type Machine = Pick<Fleet, 'journal' | 'printed' | 'chain'>
 
@@ -96,7 +96,7 @@ export class History {
 
 /** A boot that is killed may have written a record that it has not printed. */
 function checkLine(before: JournalLine, line: JournalLine): void {
-  const isNext = line.boot === before.boot && line.number === before.number + 1
+  const isNext = line.boot === before.boot && line.number === before.number + 1 && !line.isAfterCut
   const isBoot = line.boot > before.boot && line.number > before.number
   if (line.isConflict || !(isNext || isBoot))
     throw new Error(`console: after ${JSON.stringify(before)} comes ${JSON.stringify(line)}`)

@@ -57,18 +57,23 @@ export interface JournalLine {
   readonly boot: number
   /** The guest has found the record of another one. */
   readonly isConflict: boolean
+  /** It follows the beginning of another one, in which an earlier boot has ended. */
+  readonly isAfterCut: boolean
 }
+
+const LINE = /^([0-9a-f]{0,8}|[0-9a-f]{8} [0-9a-f]{0,8})(! )?([0-9a-f]{8}) ([0-9a-f]{8})$/
 
 /** The whole lines of what the guest has printed. Throws for any other. */
 export function journalLines(text: string): readonly JournalLine[] {
   const lines = text.split('\n').slice(0, -1)
   return lines.map((line) => {
-    const [, mark, number = '', boot = ''] = /^(! )?([0-9a-f]{8}) ([0-9a-f]{8})$/.exec(line) ?? []
+    const [, cut, mark, number = '', boot = ''] = LINE.exec(line) ?? []
     if (number === '') throw new Error(`a line of the console: ${JSON.stringify(line)}`)
     return {
       number: Number.parseInt(number, 16),
       boot: Number.parseInt(boot, 16),
       isConflict: mark !== undefined,
+      isAfterCut: cut !== '',
     }
   })
 }
