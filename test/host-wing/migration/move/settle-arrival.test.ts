@@ -35,7 +35,12 @@ function arrived() {
     tearDown: async (reason: string) => void ends.push(reason),
     context: {
       ...{ log: silentLogger(), holder: {}, lease: { acquire }, ending: () => neverAborted },
-      machine: { qmp: { execute: async () => ({ running: false, status: 'paused' }) } },
+      machine: {
+        qmp: {
+          execute: async () => ({ running: false, status: 'paused' }),
+          ended: new Promise(() => {}),
+        },
+      },
     },
   }
   const host = { closing: neverAborted, settings: { lateMs: 0, retryMs: 1 } }
