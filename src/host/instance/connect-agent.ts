@@ -29,8 +29,15 @@ export async function vsockTaken(instance: MachineInstance): Promise<void> {
   if (device !== undefined) await vsockDriverReady(device)
 }
 
+/** Less than a client gives to one attempt, so that it learns the reason before it tries again. */
+const DRIVER_MS = 4_000
+
 async function dialHybrid(instance: MachineInstance, signal: AbortSignal): Promise<Duplex> {
-  await abortable(vsockTaken(instance), signal)
+  const late = AbortSignal.timeout(DRIVER_MS)
+  await abortable(vsockTaken(instance), AbortSignal.any([signal, late])).catch((error) => {
+    if (signal.aborted || !late.aborted) throw error
+    throw new AgentError('UNAVAILABLE', `instance ${instance.key}: its guest has no driver of its vsock`)
+  })
   const address = { kind: 'hvsock', path: guestSocket(instance.context.folder), port: AGENT_PORT } as const
   const { uid } = instance.record
   if (uid === 0) return await dial(address, signal)

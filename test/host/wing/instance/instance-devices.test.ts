@@ -238,11 +238,13 @@ describe('vsock by its daemon', () => {
     backends: { ...specification.backends, link: Backend.fromPartial({ vsockDaemon: {} }) },
   })
 
-  it('gives each guest a context id, and says when no agent listens', async () => {
+  it('gives each guest a context id, and says when it has no driver', async () => {
     const all = await makeMachine(withVsock)
     expect(await get(all.instances)).toMatchObject({ cid: 3, backends: { link: { health: Health.READY } } })
     const bytes = all.instances.connectAgent('web', nothing(), ADMIN)[Symbol.asyncIterator]()
-    await expect(bytes.next()).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect(bytes.next()).rejects.toMatchObject({
+      ...{ code: 'UNAVAILABLE', message: 'instance web: its guest has no driver of its vsock' },
+    })
     await gone(all)
   })
 
