@@ -1,12 +1,11 @@
 /*
- * A guest that keeps a journal on its first virtio-blk disk: sector N has the record N. A record that is there already was written by
- * another one that runs the same machine, for each boot goes on behind the last. What it writes it prints on the first serial port:
- * "NUMBER BOOT", or "! NUMBER BOOT" with what it has found, all in hex.
+ * A guest that keeps a journal on its first virtio-blk disk. What it writes it prints on the first serial port: "NUMBER BOOT", or
+ * "! NUMBER BOOT" with what it has found, all in hex.
  *
  * It is started by the Multiboot Specification 0.6.96, in 32-bit protected mode. The disk is driven by the legacy interface of
  * "Virtual I/O Device (VIRTIO) Version 1.0", 4.1.4.8, without interrupts.
  */
-#include <stdint.h>
+#include "keep-journal.h"
 
 asm(".section .multiboot, \"ax\"\n"
     ".align 4\n"
@@ -18,18 +17,8 @@ asm(".section .multiboot, \"ax\"\n"
 
 char stack[16384] __attribute__((aligned(16)));
 
-/* As journal.ts reads it. */
-struct record {
-  uint32_t number, boot;
-  uint64_t time;
-  uint8_t rest[496];
-};
-
-enum { SECTORS = 1 << 18 };
-
 /* Descriptors and available ring, and from the next page on the used ring, of up to 1024 descriptors. */
 static uint8_t queue[4096 * 8] __attribute__((aligned(4096)));
-static struct record record __attribute__((aligned(16)));
 static struct {
   uint32_t type, reserved;
   uint64_t sector;
@@ -67,7 +56,7 @@ static inline uint32_t in32(uint16_t port) {
   asm volatile("inl %1, %0" : "=a"(value) : "Nd"(port));
   return value;
 }
-static inline uint64_t now(void) {
+static uint64_t now(void) {
   uint64_t value;
   asm volatile("rdtsc" : "=A"(value));
   return value;
@@ -83,7 +72,11 @@ static void print_number(uint32_t number) {
   for (int shift = 28; shift >= 0; shift -= 4) print("0123456789abcdef"[number >> shift & 15]);
 }
 
-static void print_record(void) {
+static void print_record(int is_found) {
+  if (is_found) {
+    print('!');
+    print(' ');
+  }
   print_number(record.number);
   print(' ');
   print_number(record.boot);
@@ -134,37 +127,13 @@ static void transfer(uint32_t sector, int writes) {
   asm volatile("" ::: "memory");
 }
 
+static void rest(void) {
+  for (volatile uint32_t count = 0; count < 2000000; count++)
+    ;
+}
+
 void run(void) {
   open_disk();
-  uint32_t number = 0;
-  for (uint32_t end = SECTORS; number < end;) {
-    uint32_t middle = number + (end - number) / 2;
-    transfer(middle, 0);
-    if (record.number == 0)
-      end = middle;
-    else
-      number = middle + 1;
-  }
-  uint32_t boot = 1;
-  if (number > 0) {
-    transfer(number - 1, 0);
-    boot = record.boot + 1;
-  }
-  for (; number < SECTORS; number++) {
-    transfer(number, 0);
-    if (record.number != 0) {
-      print('!');
-      print(' ');
-      print_record();
-      continue;
-    }
-    record.number = number + 1;
-    record.boot = boot;
-    record.time = now();
-    transfer(number, 1);
-    print_record();
-    for (volatile uint32_t pause = 0; pause < 2000000; pause++)
-      ;
-  }
+  keep_journal();
   for (;;) asm volatile("cli\nhlt");
 }
