@@ -44,7 +44,7 @@ function sweep(parent: string): void {
   }
 }
 
-/** What cannot be removed stays, so that it stops nobody who comes later. */
+/** What cannot be removed stays: a later process must not fail because of it. */
 function removeLeftover(folder: string): void {
   for (const mountPoint of mountsIn(folder)) spawnSync('umount', ['--lazy', mountPoint])
   // Through a mount, the files of others would be removed.

@@ -191,8 +191,10 @@ function exhausted(text: string): AgentError {
   return new AgentError('RESOURCE_EXHAUSTED', text)
 }
 
-/** Words are an empty one, the state of the machine, and the rest of the plan as a record. */
-/** The guest may be at rest as long as there is the step of a snapshot of disks `isAtRest`. */
+/**
+ * Words are an empty one, the state of the machine, and the rest of the plan as a record. With `isAtRest` there is one more: the guest
+ * may be at rest as long as there is the step.
+ */
 export function stepOf(
   { recorded }: MachineInstance,
   { state, snapshot, added }: Planned,

@@ -298,7 +298,7 @@ async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send:
   send({ done: { operation: recorded.timeline?.operation() } })
 }
 
-/** QEMU keeps what it had for the move, and the next move would fail by that. Once the step is dropped, nobody knows of it any more. */
+/** Otherwise QEMU keeps them, and the next move fails. After the step is dropped, nobody can close them. */
 async function closeChannels(instance: MachineInstance): Promise<void> {
   const { context } = instance
   const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }

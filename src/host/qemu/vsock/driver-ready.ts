@@ -28,7 +28,7 @@ export async function vsockDriverReady(device: VsockDevice): Promise<void> {
 /** All who dial a guest share one wait. */
 const waits = new WeakMap<QmpClient, Promise<void>>()
 
-/** Call it when the device was plugged in, or its guest goes on: whoever dials the guest from now on waits as well. */
+/** Call it when the device was plugged in, or when its guest goes on. Later callers of {@link vsockDriverReady} wait for the same. */
 export function vsockStarts(device: VsockDevice): Promise<void> {
   const wait = lookUntilThere(device).finally(() => {
     if (waits.get(device.qmp) === wait) waits.delete(device.qmp)
