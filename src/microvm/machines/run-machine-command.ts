@@ -1,5 +1,6 @@
 import { abortable } from '../../base/abort.ts'
 import { AgentError, ConnectionLost, messageOf } from '../../base/errors.ts'
+import { SERVERS } from '../../build/node-flags.mjs'
 import type { Stdio } from '../../client/container/attach.ts'
 import { START_FAILURE } from '../../client/container/start-failure.ts'
 import { OutputClosed } from '../../client/container/stdio.ts'
@@ -67,9 +68,6 @@ const READS = ['ps', 'hosts', 'snapshots', 'saved', 'templates', 'inspect', 'key
 async function changeState(): Promise<RunMachineCommand> {
   return (await import('./change-state.ts')).run
 }
-
-/** The commands that serve. */
-const SERVERS = ['daemon', 'hypervisor', 'controller']
 
 /** The daemon answered with an error. */
 const FAILED = 1
