@@ -10,7 +10,8 @@ import { HealthCheckResponse, HealthCheckResponse_ServingStatus } from '../gen/h
 import { ListProcessesResponse, Process_Role } from '../gen/microvm/agent/v1/introspection.ts'
 import { FrameReader } from '../rpc/ttrpc/frame.ts'
 import { decodeRequest, encodeResponseFrame } from '../rpc/ttrpc/messages.ts'
-import { AGENT_SOURCES, codeCacheScript, wrapBundle } from './agent.ts'
+import { AGENT_SOURCES, bundleOptionsSource, codeCacheScript, wrapBundle } from './agent.ts'
+import { BUNDLE_OPTIONS } from './bundle-options.ts'
 import { cached } from './cache.ts'
 import { pinnedNode, projectRoot } from './project.ts'
 import { withTemporaryFolder } from './temporary-folder.ts'
@@ -40,6 +41,7 @@ export async function buildAgentCtl(): Promise<string> {
     files: [
       ...sources,
       import.meta.filename,
+      bundleOptionsSource,
       startScript,
       codeCacheScript,
       join(projectRoot, 'package.json'),
@@ -147,18 +149,12 @@ const inlineDescriptors: Plugin = {
 
 function bundleOptions(outfile: string): BuildOptions {
   return {
+    ...BUNDLE_OPTIONS,
     entryPoints: [join(projectRoot, 'src/ctl/main.ts')],
     outfile,
     plugins: [inlineDescriptors],
-    bundle: true,
-    platform: 'node',
     format: 'cjs',
     target: 'node20',
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: 'none',
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
-    absWorkingDir: projectRoot,
-    logLevel: 'warning',
   }
 }

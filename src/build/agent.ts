@@ -16,6 +16,7 @@ import { basename, dirname, join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { messageOf } from '../base/errors.ts'
+import { BUNDLE_OPTIONS } from './bundle-options.ts'
 import { cached } from './cache.ts'
 import { buildNative, type NativeParts } from './native.ts'
 import { buildRoot, pinnedNode, projectRoot } from './project.ts'
@@ -26,6 +27,7 @@ const agentRoot = join(buildRoot, 'agent')
 const descriptors = join(projectRoot, 'src/gen/descriptors.binpb')
 const entryPoint = join(projectRoot, 'src/agent/main.ts')
 const startScript = join(import.meta.dirname, 'agent-start.cjs')
+export const bundleOptionsSource = join(import.meta.dirname, 'bundle-options.ts')
 export const codeCacheScript = join(import.meta.dirname, 'write-code-cache.cjs')
 
 /** The folders of `src` that make up the agent; the others run on the host. */
@@ -40,6 +42,7 @@ export async function buildAgent(): Promise<string> {
     files: [
       ...AGENT_SOURCES.map((name) => join(projectRoot, 'src', name)).filter((folder) => existsSync(folder)),
       import.meta.filename,
+      bundleOptionsSource,
       startScript,
       codeCacheScript,
       join(projectRoot, 'package.json'),
@@ -139,22 +142,15 @@ export async function bundledPackages(): Promise<readonly string[]> {
 
 function bundleOptions(target: string, program = entryPoint): BuildOptions {
   return {
+    ...BUNDLE_OPTIONS,
     entryPoints: { 'agent-bundle': program, ...APART },
     outdir: target,
     outExtension: { '.js': '.cjs' },
     plugins: [apart],
-    bundle: true,
-    platform: 'node',
     format: 'cjs',
     target: 'node24',
-    // Identifiers are not shortened, so that stack traces stay readable.
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: 'none',
     // CommonJS has no import.meta; these variables are equivalent.
     define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
-    absWorkingDir: projectRoot,
-    logLevel: 'warning',
   }
 }
 

@@ -1,27 +1,22 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { pinnedNode, projectRoot } from './project.ts'
 
-/** As of `./microvm` (scripts/setup/launch.mjs). */
-const FLAGS = ['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1']
-
-/** Writes microvm.service into `folder` and returns its path. The unit runs the daemon of this checkout. */
-export function writeDaemonUnit(folder: string): string {
+/** Writes microvm.service into `folder` and returns its path. The unit runs the daemon of the program `microvm`. */
+export function writeDaemonUnit(folder: string, microvm: string): string {
   mkdirSync(folder, { recursive: true })
   const path = join(folder, 'microvm.service')
-  writeFileSync(path, daemonUnit([pinnedNode(), ...FLAGS, join(projectRoot, 'src/microvm/main.ts')]))
+  writeFileSync(path, daemonUnit(microvm))
   return path
 }
 
-/** The text of the unit; `microvm` is the command line of the tool. */
-function daemonUnit(microvm: readonly string[]): string {
+function daemonUnit(microvm: string): string {
   return `[Unit]
 Description=microVMs of this host
 After=network.target
 
 [Service]
 Type=exec
-ExecStart=${microvm.map(quoted).join(' ')} daemon --state /var/lib/microvm
+ExecStart=${quoted(microvm)} daemon --state /var/lib/microvm
 Restart=on-failure
 # The holders of the machines are in the unit's cgroup. They live on, and the next daemon finds them.
 KillMode=process

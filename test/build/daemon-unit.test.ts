@@ -6,12 +6,12 @@ import { writeDaemonUnit } from '../../src/build/daemon-unit.ts'
 import { parseCommandLine } from '../../src/microvm/command-line/parse.mjs'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
-const path = writeDaemonUnit(join(temporaryFolder(), 'dist'))
+const path = writeDaemonUnit(join(temporaryFolder(), 'dist'), '/bin/true')
 const text = readFileSync(path, 'utf8')
 
 describe('the unit of the daemon', () => {
   it('runs a command line that the tool takes', () => {
-    const [, words = ''] = /^ExecStart=.*main\.ts" (.*)$/m.exec(text) ?? []
+    const [, words = ''] = /^ExecStart="\/bin\/true" (.*)$/m.exec(text) ?? []
     expect(parseCommandLine(words.split(' '))).toMatchObject({
       kind: 'command',
       command: { name: 'daemon' },

@@ -58,6 +58,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<RunMachineCommand>>> = {
   events: async () => (await import('./events.ts')).run,
   console: async () => (await import('./console.ts')).run,
   secret: async () => (await import('./secret.ts')).run,
+  doctor: async () => (await import('./check-host.ts')).run,
   expand: async () => (await import('./expand.ts')).run,
   diff: async () => (await import('./expand.ts')).diff,
 }

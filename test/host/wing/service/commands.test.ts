@@ -1,10 +1,11 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { writeMicrovm } from '../../../../src/build/microvm.ts'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { Instance } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import { instanceJson } from '../../../../src/microvm/machines/command.ts'
@@ -32,14 +33,19 @@ describe('the commands on a daemon of real machines', () => {
 
   const run = (...words: readonly string[]) => microvm([...words, '--socket', join(state, 'admin.sock')])
 
-  function spawnDaemon(...words: readonly string[]): ChildProcess {
-    const argv = [join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state, ...words]
+  const SOURCES = [process.execPath, join(projectRoot, 'src/microvm/main.ts')]
+
+  function spawnDaemon(
+    words: readonly string[] = [],
+    [program = '', ...args]: readonly string[] = SOURCES,
+  ): ChildProcess {
     const env = { ...process.env, MICROVM_ACCEL: 'tcg' }
-    return spawn(process.execPath, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
+    const argv = [...args, 'daemon', '--state', state, ...words]
+    return spawn(program, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
   }
 
-  async function start(...words: readonly string[]): Promise<void> {
-    daemon = spawnDaemon(...words)
+  async function start(...how: Parameters<typeof spawnDaemon>): Promise<void> {
+    daemon = spawnDaemon(...how)
     let log = ''
     for await (const chunk of daemon.stderr?.iterator({ destroyOnReturn: false }) ?? []) {
       log += chunk
@@ -77,7 +83,7 @@ describe('the commands on a daemon of real machines', () => {
       ],
     ])
 
-    await start('--rebuild')
+    await start(['--rebuild'])
     const found = JSON.parse((await run('inspect', '--json', 'web')).stdout)
     expect(found).toMatchObject({ state: 'RUNNING', qemu_pid: pid })
     expect((await run('kill', 'web')).stdout).toBe('web: stopped\n')
@@ -111,5 +117,22 @@ describe('the commands on a daemon of real machines', () => {
     expect(unplugged.stderr).toContain(
       'device data: leaving; it goes when the guest lets it go, or with the machine',
     )
+  })
+
+  it('are those of the program that npm run dist writes, too', async () => {
+    const program = await writeMicrovm(join(folder, 'dist'))
+    await start([], [program])
+    const { properties, specification } = lifePlan(join(folder, 'disks')).request
+    const file = join(folder, 'web.json')
+    writeFileSync(file, JSON.stringify(instanceJson(Instance.fromPartial({ properties, specification }))))
+    const shipped = (...words: readonly string[]) => {
+      const argv = [...words, '--socket', join(state, 'admin.sock')]
+      const { stdout, stderr } = spawnSync(program, argv, { encoding: 'utf8' })
+      return stdout + stderr
+    }
+    expect(shipped('ensure', file)).toBe('web: paused\n')
+    expect(shipped('start', 'web')).toBe('web: running\n')
+    expect(shipped('snapshot', 'web', 'monday')).toContain('web: monday: ')
+    expect(shipped('kill', 'web')).toBe('web: stopped\n')
   })
 })
