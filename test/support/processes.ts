@@ -1,6 +1,7 @@
-import type { ChildProcess } from 'node:child_process'
+import type { ChildProcess, ChildProcessByStdio } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import type { Readable } from 'node:stream'
 import { errnoOf } from '../../src/base/errors.ts'
 import { projectRoot } from '../../src/build/project.ts'
 import { procStatFields } from '../../src/os/process/proc-stat.ts'
@@ -57,6 +58,23 @@ function textOr(read: () => string): string {
   } catch {
     return ''
   }
+}
+
+/** Waits until a child process has logged the text to stderr; what it logs later is dropped. Rejects with its log when it ends. */
+export async function hasLogged(
+  child: ChildProcessByStdio<null, null, Readable>,
+  text: string,
+  name: string,
+): Promise<void> {
+  let log = ''
+  for await (const chunk of child.stderr.iterator({ destroyOnReturn: false })) {
+    log += chunk
+    if (!log.includes(text)) continue
+    // `resume` has no effect here: the end of the iterator stops the stream unless it has a listener.
+    child.stderr.on('data', () => {})
+    return
+  }
+  throw new Error(`${name} did not start:\n${log}`)
 }
 
 /** Sends a signal to a child process and waits for its end, unless it has ended. */

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../../../src/build/project.ts'
+import { hasLogged } from '../processes.ts'
 
 /** Starts `./microvm daemon`, or another program with its words, below the words of `enter`, and resolves once it serves. Rejects with its log when it ends before. */
 export async function startDaemonProcess(
@@ -23,12 +24,6 @@ export async function startDaemonProcess(
   const [program = '', ...argv] = [...enter, process.execPath, path, 'daemon', '--state', state, ...words]
   const env = { ...process.env, ...changed, MICROVM_ACCEL: 'tcg' }
   const daemon = spawn(program, argv, { env, stdio: ['ignore', 'ignore', 'pipe'] })
-  let log = ''
-  for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false })) {
-    log += chunk
-    if (!log.includes('"msg":"serving"')) continue
-    daemon.stderr.resume()
-    return daemon
-  }
-  throw new Error(`the daemon did not start:\n${log}`)
+  await hasLogged(daemon, '"msg":"serving"', 'the daemon')
+  return daemon
 }

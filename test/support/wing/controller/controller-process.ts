@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { projectRoot } from '../../../../src/build/project.ts'
 import { type Endpoint, endpointText } from '../../../../src/host/tls/endpoint.ts'
+import { hasLogged } from '../../processes.ts'
 import type { Authority } from '../moves/sign-certificates.ts'
 
 /** Starts `./microvm controller`, and resolves once it serves. Rejects with its log when it ends before. */
@@ -38,12 +39,6 @@ export async function startControllerProcess({
     ...files,
   ]
   const controller = spawn(command, words, { stdio: ['ignore', 'ignore', 'pipe'] })
-  let log = ''
-  for await (const chunk of controller.stderr.iterator({ destroyOnReturn: false })) {
-    log += chunk
-    if (!log.includes('"msg":"serving"')) continue
-    controller.stderr.resume()
-    return controller
-  }
-  throw new Error(`the controller did not start:\n${log}`)
+  await hasLogged(controller, '"msg":"serving"', 'the controller')
+  return controller
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import type { Endpoint } from '../../../../src/host/tls/endpoint.ts'
-import { endChild } from '../../processes.ts'
+import { endChild, hasLogged } from '../../processes.ts'
 import { debianPrograms } from '../debian-programs.ts'
 
 /** One member of a real etcd, on loopback. */
@@ -88,14 +88,7 @@ class Member implements EtcdMember {
     const [command = '', ...words] = this.#argv
     const started = spawn(command, words, { stdio: ['ignore', 'ignore', 'pipe'] })
     this.#process = started
-    let log = ''
-    for await (const chunk of started.stderr.iterator({ destroyOnReturn: false })) {
-      log += chunk
-      if (!log.includes('ready to serve client requests')) continue
-      started.stderr.resume()
-      return
-    }
-    throw new Error(`etcd did not start:\n${log}`)
+    await hasLogged(started, 'ready to serve client requests', 'etcd')
   }
 
   async signal(name: NodeJS.Signals): Promise<void> {
