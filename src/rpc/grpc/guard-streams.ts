@@ -8,7 +8,7 @@ import type { StartTimer } from '../timer.ts'
  */
 export function guardStreams(server: Server, startTimer: StartTimer): void {
   replace(server, '_streamHandler', (serve) => (interceptors, stream: ServerHttp2Stream, headers) => {
-    stream.on('error', () => {})
+    stream.on('error', ignore)
     if (!stream.destroyed && !stream.closed) serve(interceptors, stream, headers)
   })
   replace(server, '_sessionHandler', (handlerOf) => (http2Server) => {
@@ -19,6 +19,8 @@ export function guardStreams(server: Server, startTimer: StartTimer): void {
     }
   })
 }
+
+function ignore(): void {}
 
 /** grpc-js reads these methods when a connection is injected; it has no public hook that runs this early. */
 function replace(

@@ -31,11 +31,10 @@ export function limitCalls(
     const refusal = isStream
       ? totals.openStream()
       : totals.openCall(methods.get(method)?.share ?? 'ordinary', 0)
-    if (refusal === undefined)
-      stream.once('close', () => (isStream ? totals.closeStream() : totals.closeCall(0)))
     const limited = new LimitedCall(call, {
       stream,
       totals,
+      isStream,
       messageBytes: requestStream ? (messageBytes ?? LIMITS.streamMessageBytes) : undefined,
       refusal,
     })
@@ -47,43 +46,56 @@ export function limitCalls(
 interface OpenedCall {
   readonly stream: ServerHttp2Stream
   readonly totals: ConnectionTotals
+  readonly isStream: boolean
   /** The most bytes of a message, when the request is a stream. */
   readonly messageBytes: number | undefined
   /** The reason of a call that is refused at its start. */
   readonly refusal: string | undefined
 }
 
-class LimitedCall extends ServerInterceptingCall {
+type Listener = Parameters<ServerInterceptingCallInterface['start']>[0]
+
+/** It is its own listener, because a host has a call open for each VM. */
+class LimitedCall extends ServerInterceptingCall implements Listener {
+  readonly #call: ServerInterceptingCallInterface
   readonly #opened: OpenedCall
+  #listener: Listener | undefined
   #bytes = 0
   #hasRequest = false
   #isOver = false
 
   constructor(call: ServerInterceptingCallInterface, opened: OpenedCall) {
-    super(call, {
-      start: (next) => {
-        // Without `next` the method never sees a call that is refused at its start.
-        if (opened.refusal !== undefined) return
-        opened.totals.inTurn(() =>
-          next({
-            onReceiveMetadata: (metadata, pass) => {
-              this.#take(headerBytes(metadata), 'ordinary')
-              pass(metadata)
-            },
-            onReceiveMessage: (message: Buffer, pass) => {
-              if (this.#isWelcome(message)) pass(message)
-            },
-          }),
-        )
-      },
-    })
+    super(call)
+    this.#call = call
     this.#opened = opened
-    const { stream, totals } = opened
-    stream.on('data', (chunk: Buffer) => this.#take(chunk.length, 'ordinary'))
-    stream.once('close', () => {
-      this.#isOver = true
-      totals.giveBytes(this.#bytes)
-    })
+    opened.stream.on('data', (chunk: Buffer) => this.#take(chunk.length, 'ordinary'))
+    opened.stream.on('close', () => this.#onClose())
+  }
+
+  override start(listener: Listener): void {
+    const { refusal, totals } = this.#opened
+    // The method never sees a call that is refused at its start.
+    if (refusal !== undefined) return
+    this.#listener = listener
+    totals.inTurn(() => this.#call.start(this))
+  }
+
+  onReceiveMetadata(metadata: Metadata): void {
+    this.#take(headerBytes(metadata), 'ordinary')
+    this.#listener?.onReceiveMetadata(metadata)
+  }
+
+  onReceiveMessage(message: Buffer): void {
+    if (!this.#isOver && this.#isWelcome(message)) this.#listener?.onReceiveMessage(message)
+  }
+
+  onReceiveHalfClose(): void {
+    if (!this.#isOver) this.#listener?.onReceiveHalfClose()
+  }
+
+  onCancel(): void {
+    this.#isOver = true
+    this.#listener?.onCancel()
   }
 
   refuse(details: string): void {
@@ -101,6 +113,15 @@ class LimitedCall extends ServerInterceptingCall {
       this.#give(length)
       callback()
     })
+  }
+
+  #onClose(): void {
+    const { isStream, refusal, totals } = this.#opened
+    this.#isOver = true
+    totals.giveBytes(this.#bytes)
+    if (refusal !== undefined) return
+    if (isStream) totals.closeStream()
+    else totals.closeCall(0)
   }
 
   #isWelcome(message: Buffer): boolean {

@@ -37,7 +37,7 @@ async function answer(
   ) => Promise<Failure | undefined>,
 ): Promise<void> {
   const hangup = new AbortController()
-  call.once('cancelled', () => hangup.abort(cancelled()))
+  call.on('cancelled', () => hangup.abort(cancelled()))
   const incoming: IncomingCall = {
     timeoutMs: undefined,
     hangup: hangup.signal,
