@@ -130,16 +130,18 @@ function serveUnary(method: DeclaredMethod, peer: Peer, context: ServeContext): 
 function serveStream(method: DeclaredMethod, peer: Peer, context: ServeContext): StreamMethod {
   const { definition } = method
   const handle = method.handle as Streaming<unknown, unknown>
-  return async (payload, { hangup: signal }, send): Promise<Failure | undefined> => {
+  const succeed = () => {
+    ended(method, peer, context, { ok: true, payload: NOTHING })
+    return undefined
+  }
+  const fail = (error: unknown): Failure =>
+    ended(method, peer, context, { ok: false, ...statusOf(error) } as const)
+  return (payload, { hangup: signal }, send) => {
+    const call = { peer, signal, send: (response: unknown) => void send(encoded(definition, response)) }
     try {
-      await handle(decoded(definition, payload), {
-        ...{ peer, signal },
-        send: (response) => void send(encoded(definition, response)),
-      })
-      ended(method, peer, context, { ok: true, payload: NOTHING })
-      return undefined
+      return handle(decoded(definition, payload), call).then(succeed, fail)
     } catch (error) {
-      return ended(method, peer, context, { ok: false, ...statusOf(error) } as const)
+      return Promise.resolve(fail(error))
     }
   }
 }

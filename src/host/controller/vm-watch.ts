@@ -23,7 +23,7 @@ interface Change {
 export class VmWatch {
   readonly #records: VmRecords
   /** By keys of etcd. */
-  readonly #calls = new Map<string, Set<LeaseCall>>()
+  readonly #calls = new Map<string, readonly LeaseCall[]>()
   readonly #ended = new AbortController()
   readonly #watching: Promise<void>
   #streams = 0
@@ -49,26 +49,21 @@ export class VmWatch {
    * Sends the status of `us` now, and at each change, until the signal fires or `us` was told to end. Throws NOT_FOUND for a VM that is
    * not there: nobody is told to end because of what etcd does not have.
    */
-  async runLease(
+  runLease(
     id: HypervisorID | undefined,
     { signal, send }: { readonly signal: AbortSignal; readonly send: (update: RunLeaseUpdate) => void },
   ): Promise<void> {
-    this.#ended.signal.throwIfAborted()
-    const call = new LeaseCall(checkedHypervisor('us', id), send)
-    const key = vmKey(nameOf(call.us)).toString()
-    const calls = this.#calls.get(key) ?? new Set()
-    this.#calls.set(key, calls.add(call))
-    this.#streams += 1
-    signal.addEventListener('abort', () => call.end(cancelled()), { once: true })
-    try {
-      await this.#tellPresent(call)
-      const failure = await call.over
-      if (failure !== undefined) throw failure
-    } finally {
-      this.#streams -= 1
-      calls.delete(call)
-      if (calls.size === 0 && this.#calls.get(key) === calls) this.#calls.delete(key)
-    }
+    return new Promise((resolve, reject) => {
+      this.#ended.signal.throwIfAborted()
+      const call = new LeaseCall(checkedHypervisor('us', id), send, (failure) => {
+        this.#remove(call)
+        if (failure === undefined) resolve()
+        else reject(failure)
+      })
+      this.#add(call)
+      signal.addEventListener('abort', () => call.end(cancelled()), { once: true })
+      this.#tellPresent(call).catch(call.end)
+    })
   }
 
   /** Ends the watch and the calls. */
@@ -77,6 +72,22 @@ export class VmWatch {
     this.#ended.abort(stops)
     for (const calls of this.#calls.values()) for (const call of calls) call.end(stops)
     await this.#watching
+  }
+
+  #add(call: LeaseCall): void {
+    const key = keyOf(call)
+    this.#calls.set(key, (this.#calls.get(key) ?? []).concat(call))
+    this.#streams += 1
+  }
+
+  #remove(call: LeaseCall): void {
+    const key = keyOf(call)
+    const calls = this.#calls.get(key) ?? []
+    const others = calls.filter((each) => each !== call)
+    if (others.length === calls.length) return
+    this.#streams -= 1
+    if (others.length === 0) this.#calls.delete(key)
+    else this.#calls.set(key, others)
   }
 
   async #tellPresent(call: LeaseCall): Promise<void> {
@@ -102,19 +113,16 @@ export class VmWatch {
 /** A call of RunLease. A host has one for each VM, so that little is kept of it. */
 class LeaseCall {
   readonly us: HypervisorID
-  /** With what the call has failed; undefined when `us` was told to end. */
-  readonly over: Promise<AgentError | undefined>
+  /** Called with what the call has failed with; with undefined when `us` was told to end. */
   readonly end: (failure: AgentError | undefined) => void
   readonly #send: (update: RunLeaseUpdate) => void
   #revision = 0n
   #status: RunLeaseUpdate_Status | undefined
   #epoch = 0n
 
-  constructor(us: HypervisorID, send: (update: RunLeaseUpdate) => void) {
-    const { promise, resolve } = Promise.withResolvers<AgentError | undefined>()
+  constructor(us: HypervisorID, send: (update: RunLeaseUpdate) => void, end: LeaseCall['end']) {
     this.us = us
-    this.over = promise
-    this.end = resolve
+    this.end = end
     this.#send = send
   }
 
@@ -132,6 +140,10 @@ class LeaseCall {
     this.#send(update)
     if (update.status === RunLeaseUpdate_Status.STATUS_TERMINATE) this.end(undefined)
   }
+}
+
+function keyOf({ us }: LeaseCall): string {
+  return vmKey(nameOf(us)).toString()
 }
 
 function keyText({ key }: KeyValue): string {

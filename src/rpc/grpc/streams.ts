@@ -3,19 +3,21 @@ import { cancelled } from '../../base/abort.ts'
 import type { DuplexMethod, Failure, IncomingCall, StreamMethod } from '../method.ts'
 import { asBuffer, errorOf, metadataOf, same } from './unary.ts'
 
-type StreamCall = ServerWritableStream<Buffer, Uint8Array>
+type StreamCall = ServerWritableStream<Buffer[], Uint8Array>
 type DuplexCall = ServerDuplexStream<Buffer, Uint8Array>
 
 /** A method that answers one request with a stream. */
 export function serveStream(server: Server, name: string, method: StreamMethod, peer: string): void {
-  const handle = (call: StreamCall) =>
-    void answer(call, peer, (incoming, send) => method(call.request, incoming, send))
-  server.register(`/${name}`, handle, asBuffer, copied, 'serverStream')
+  const handle = (call: StreamCall) => {
+    const [payload = Buffer.alloc(0)] = call.request.splice(0)
+    answer(call, peer, (incoming, send) => method(payload, incoming, send))
+  }
+  server.register(`/${name}`, handle, asBuffer, taken, 'serverStream')
 }
 
-/** The request stays as long as the stream, and is a slice of a buffer that Node shares out among many messages. */
-function copied(payload: Buffer): Buffer {
-  return asBuffer(new Uint8Array(payload))
+/** grpc-js keeps it as long as the stream; the payload, a slice of a buffer of many messages, is taken out. */
+function taken(payload: Buffer): Buffer[] {
+  return [payload]
 }
 
 /** A method with a stream in each direction. */
@@ -23,19 +25,19 @@ export function serveDuplex(server: Server, name: string, method: DuplexMethod, 
   const handle = (call: DuplexCall) => {
     // A method that reads no more may still answer.
     const requests = call.iterator({ destroyOnReturn: false })
-    void answer(call, peer, (incoming, send) => method(requests, incoming, send))
+    answer(call, peer, (incoming, send) => method(requests, incoming, send))
   }
   server.register(`/${name}`, handle, asBuffer, same, 'bidi')
 }
 
-async function answer(
+function answer(
   call: StreamCall | DuplexCall,
   peer: string,
   serve: (
     incoming: IncomingCall,
     send: (message: Uint8Array) => Promise<void>,
   ) => Promise<Failure | undefined>,
-): Promise<void> {
+): void {
   const hangup = new AbortController()
   call.on('cancelled', () => hangup.abort(cancelled()))
   const incoming: IncomingCall = {
@@ -47,10 +49,12 @@ async function answer(
     framing: 'grpc',
     ...metadataOf(call),
   }
-  const failure = await serve(incoming, (message) => sent(call, message))
-  if (hangup.signal.aborted) return
-  if (failure === undefined) call.end()
-  else call.emit('error', errorOf(failure))
+  // Without `await`, which would keep the whole function for each open stream.
+  void serve(incoming, (message) => sent(call, message)).then((failure) => {
+    if (hangup.signal.aborted) return
+    if (failure === undefined) call.end()
+    else call.emit('error', errorOf(failure))
+  })
 }
 
 function sent(call: StreamCall | DuplexCall, message: Uint8Array): Promise<void> {
