@@ -1,5 +1,12 @@
 import type { GuestLink } from '../../host/qemu/vsock/guest-link.ts'
-import type { Backend, Device, Machine, Room, VmSpec } from '../../host/spec/spec.ts'
+import {
+  type Backend,
+  chipsetOf,
+  type Device,
+  type Machine,
+  type Room,
+  type VmSpec,
+} from '../../host/spec/spec.ts'
 import { type SpecKey, specKey } from '../../host/spec/spec-key.ts'
 
 export interface GuestParts {
@@ -47,6 +54,7 @@ const KEYS = {
   console: specKey('console'),
   consoleBackend: specKey('console-output'),
   link: specKey('link'),
+  linkPort: specKey('link-port'),
   linkBackend: specKey('link-backend'),
   root: specKey('root'),
   rootBackend: specKey('root-file'),
@@ -67,8 +75,13 @@ export function guestSpec(parts: GuestParts): VmSpec {
       ? { kind: 'virtio-console', slot: SLOTS.console, backend: KEYS.consoleBackend }
       : { kind: 'serial', backend: KEYS.consoleBackend }
   add(KEYS.console, console, KEYS.consoleBackend, { kind: 'console' })
-  if (link !== undefined)
-    add(KEYS.link, link.device(SLOTS.link, KEYS.linkBackend), KEYS.linkBackend, link.backend)
+  if (link !== undefined) {
+    const device = link.device(SLOTS.link, KEYS.linkBackend)
+    const needsPort = device.kind === 'vsock' && chipsetOf(parts.machine) === 'q35'
+    if (needsPort) devices[KEYS.linkPort] = { kind: 'root-port', slot: SLOTS.link }
+    const placed = needsPort ? { ...device, slot: 0, port: KEYS.linkPort } : device
+    add(KEYS.link, placed, KEYS.linkBackend, link.backend)
+  }
   if (boot.root !== undefined) add(KEYS.root, rootDevice(boot.root), KEYS.rootBackend, rootBackend(boot.root))
   if (containerRoot !== undefined) {
     add(

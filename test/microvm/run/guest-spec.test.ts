@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { qemuArguments } from '../../../src/host/qemu/qemu-arguments.ts'
+import { specKey } from '../../../src/host/spec/spec-key.ts'
 import { containerRootSource, type GuestParts, guestSpec } from '../../../src/microvm/run/guest-spec.ts'
 
 const parts: GuestParts = {
@@ -21,6 +22,18 @@ describe('guestSpec', () => {
     expect(
       qemuArguments(guestSpec({ ...parts, machine }), { acceleration: 'tcg', qmp: { fd: 3 } }),
     ).toContain('-append')
+  })
+
+  it('puts vsock where the guest can let it go', () => {
+    const placeOn = (machine: GuestParts['machine']) => {
+      const { devices } = guestSpec({ ...parts, machine })
+      return { link: devices[specKey('link')], port: devices[specKey('link-port')] }
+    }
+    expect(placeOn('q35')).toMatchObject({
+      link: { slot: 0, port: 'link-port' },
+      port: { kind: 'root-port', slot: 4 },
+    })
+    expect(placeOn('pc')).toEqual({ link: expect.objectContaining({ slot: 4 }), port: undefined })
   })
 
   it('has the kernel mount the root disk read-only', () => {
