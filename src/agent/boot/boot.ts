@@ -28,6 +28,9 @@ function stepsBeforeSocket(serverAddress: string): readonly BootStep[] {
   ]
 }
 
+/** The lock slows the agent down for some milliseconds, so those who have waited for the boot are answered before it. */
+const KEEP_MS = 1000
+
 /** The rest of the boot, which runs while the API's socket is open. */
 const STEPS: readonly BootStep[] = [
   { name: 'limits', run: raiseGuestLimits },
@@ -57,7 +60,6 @@ export async function bootBehindGate(
   gate: BootGate,
   restore: () => Promise<void>,
 ): Promise<void> {
-  keepInMemory(context)
   try {
     await boot(context, given.init)
     await runSteps(context, STATE_STEPS)
@@ -69,6 +71,7 @@ export async function bootBehindGate(
   await restore()
   gate.open()
   context.log.info('booted', { restarts: given.channel.restarts })
+  context.os.clock.startTimer(KEEP_MS, () => keepInMemory(context))
 }
 
 /** Prepares a bare guest for containers; does nothing without `init`. Throws INTERNAL with the failed step. */
