@@ -43,6 +43,8 @@ function bundleOptions(outdir: string): BuildOptions {
     outExtension: { '.js': '.mjs' },
     plugins: [placesOfSources, esbuildApart],
     splitting: true,
+    // What grpc-js would load for services that nobody asks it for.
+    external: ['@grpc/proto-loader'],
     format: 'esm',
     target: 'node24',
     // For the packages that are CommonJS.

@@ -3,9 +3,10 @@ const ALL = ['--no-maglev']
 
 /**
  * V8's memory reducer would wake an idle daemon every few seconds. With a small new space, V8 finds the buffers of a stream
- * without a look at the whole heap, and keeps less memory.
+ * without a look at the whole heap, and keeps less memory. A daemon that serves lets V8 optimize (`src/host/service/daemon.ts`):
+ * of a start that did, 7 MiB of the compiler would stay.
  */
-const DAEMON = ['--no-memory-reducer', '--max-semi-space-size=1']
+const DAEMON = ['--no-memory-reducer', '--max-semi-space-size=1', '--no-opt']
 
 /**
  * A controller keeps some KiB of each lease: V8 would let such a heap grow to several times its size before it collects

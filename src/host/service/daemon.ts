@@ -3,6 +3,7 @@ import { access, constants } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { AgentError, errnoOf, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
@@ -142,6 +143,8 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const api = openApi({ instances, secrets, journal, tenants, templates, only, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
+  // Up to here without the optimizing compiler (src/build/node-flags.mjs).
+  setFlagsFromString('--opt')
   if (only?.listen !== undefined) await api.listen(only.listen)
   await only?.prepare(instances)
   if (credentials !== undefined && host !== undefined) await api.listenForHosts(host.listen, credentials)

@@ -3,7 +3,9 @@ import { once } from 'node:events'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
+import { nodeFlags } from '../../../src/build/node-flags.mjs'
 import { pinnedNode, projectRoot } from '../../../src/build/project.ts'
+import { daemonClient } from '../../support/host-wing/running-daemon.ts'
 import { microvm } from '../../support/microvm/run-microvm.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
@@ -77,6 +79,23 @@ describe('microvm daemon', () => {
     ])
     expect([run.status, run.stdout, run.stderr.split('\n').length]).toEqual([status, '', 2])
     expect(run.stderr).toMatch(line)
+  })
+
+  it('optimizes its code once it serves, and not before', async () => {
+    const state = join(temporaryFolder(), 'state')
+    const main = join(projectRoot, 'src/microvm/main.ts')
+    const words = [...nodeFlags('daemon'), '--trace-opt', main, 'daemon', '--mock', '--state', state]
+    const traced = spawn(pinnedNode(), words, { stdio: ['ignore', 'pipe', 'pipe'] })
+    child = traced
+    let trace = ''
+    traced.stdout.on('data', (chunk) => {
+      trace += chunk
+    })
+    await once(traced.stderr, 'data')
+    expect(trace).toBe('')
+    const client = daemonClient(join(state, 'admin.sock'))
+    while (!trace.includes('completed optimizing')) await client.instances.listInstances({})
+    client.close()
   })
 
   it('says in one line why it cannot start', async () => {
