@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { neverAborted } from '../../src/base/abort.ts'
+import { writeMicrovm } from '../../src/build/microvm.ts'
 import { buildHolder } from '../../src/build/native.ts'
-import { projectRoot } from '../../src/build/project.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { connectSocket } from '../../src/client/connection/connect-socket.ts'
 import { grpcConnection } from '../../src/client/connection/grpc-connection.ts'
@@ -22,18 +22,13 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
  */
 const ROUNDS = 7
 const BYTES = 100_000_000
-/** As of its unit. */
-const DAEMON_FLAGS = ['--no-maglev', '--no-memory-reducer', '--max-semi-space-size=1']
 
 const folder = makeTemporaryFolder('/tmp')
 const state = join(folder, 'state')
 const bin = standInQemu(folder)
 const env = { MICROVM_ACCEL: 'tcg', PATH: `${bin}:${benchEnvironment().PATH}` }
-const daemon = spawn(
-  process.execPath,
-  [...DAEMON_FLAGS, join(projectRoot, 'src/microvm/main.ts'), 'daemon', '--state', state],
-  { stdio: ['ignore', 'ignore', 'pipe'], env },
-)
+const microvm = await writeMicrovm(join(folder, 'dist'))
+const daemon = spawn(microvm, ['daemon', '--state', state], { stdio: ['ignore', 'ignore', 'pipe'], env })
 for await (const chunk of daemon.stderr.iterator({ destroyOnReturn: false }))
   if (String(chunk).includes('"msg":"serving"')) break
 daemon.stderr.resume()

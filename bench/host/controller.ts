@@ -3,6 +3,8 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeMicrovm } from '../../src/build/microvm.ts'
+import { nodeFlags } from '../../src/build/node-flags.mjs'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import { EnsureVmRequest } from '../../src/gen/microvm/controller/v1/controller.ts'
 import { type HypervisorID, LeaseMode, RunLeaseUpdate_Status as Status } from '../../src/gen/vm.ts'
@@ -17,8 +19,8 @@ import { signCertificates } from '../../test/support/wing/moves/sign-certificate
 import { median, report } from '../support/figure.ts'
 
 /**
- * Switchovers at a controller with three members of etcd on loopback, against a bare transaction of etcd. What a controller takes for
- * 1,000 calls of RunLease, of which each hears of its change, beside a bare server.
+ * Switchovers at a controller, as `npm run dist` ships it, with three members of etcd on loopback, against a bare transaction of
+ * etcd. What a controller takes for 1,000 calls of RunLease, of which each hears of its change, beside a bare server.
  */
 const SWITCHOVERS = 500
 const STREAMS = 1000
@@ -35,10 +37,10 @@ const etcd = await startEtcd(folder, { count: 3 })
 const [port = 0, metrics = 0] = await freePorts(2)
 const listen = { host: '127.0.0.1', port }
 const loopback = { listen, metrics: { host: '127.0.0.1', port: metrics } }
-// As ./microvm starts it; the first start compiles the code.
-const flags = ['--no-maglev', '--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
+const program = [await writeMicrovm(join(folder, 'dist'))]
+// The first start compiles the code.
 process.env.NODE_COMPILE_CACHE = join(folder, 'compiled')
-const plan = { authority, etcd: etcd.endpoints, flags, ...loopback }
+const plan = { authority, etcd: etcd.endpoints, program, ...loopback }
 await endChild(await startControllerProcess(plan))
 const controller = await startControllerProcess(plan)
 const clients = await clientsAt(port)
@@ -131,7 +133,7 @@ async function bareMib(): Promise<number> {
   const script = join(import.meta.dirname, '../support/bare/bare-lease-server.ts')
   const files = [authority.ca, join(folder, 'controller.pem'), join(folder, 'controller.key')]
   const start = async () => {
-    const words = [...flags, script, `${barePort}`, ...files]
+    const words = [...nodeFlags('controller'), script, `${barePort}`, ...files]
     const started = spawn(process.execPath, words, { stdio: ['ignore', 'pipe', 'inherit'] })
     await once(started.stdout, 'data')
     return started

@@ -6,7 +6,9 @@ import { basename, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, credentials } from '@grpc/grpc-js'
-import { projectRoot } from '../../src/build/project.ts'
+import { writeMicrovm } from '../../src/build/microvm.ts'
+import { buildAddon } from '../../src/build/native.ts'
+import { nodeFlags } from '../../src/build/node-flags.mjs'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
 import {
   EnsureInstanceRequest,
@@ -20,27 +22,30 @@ import { benchEnvironment, median, report } from '../support/figure.ts'
 import { wakeUpsOf } from '../support/process-figures.ts'
 
 /**
- * The daemon's service over unix sockets without machines, against a bare grpc-js server: calls and wake-ups of a mock, memory of the
- * daemon itself.
+ * The daemon's service over unix sockets without machines, against a bare grpc-js server: calls and wake-ups of a mock. The memory of
+ * the daemon itself, as `npm run dist` ships it, also beside a bare server with SQLite and the addon.
  */
 const ROUNDS = 20
 const CALLS_A_ROUND = 512
 const INSTANCES = 1000
 const SMALL = { specification: CONSOLE_ONLY }
-/** Those of the daemon's unit but for its smaller new space, which the daemon has alone. */
-const FLAGS = ['--no-maglev', '--no-memory-reducer']
-const DAEMON_FLAGS = [...FLAGS, '--max-semi-space-size=1']
+const DAEMON_FLAGS = nodeFlags('daemon')
+const BARE_FLAGS = [...nodeFlags(), '--no-memory-reducer']
 const DAEMON = 'mock-daemon.ts'
-const MAIN = join(projectRoot, 'src/microvm/main.ts')
+const BARE = 'bare/rpc-bare-server.ts'
 const IDLE_SECONDS = 20
 /** V8 collects garbage after work, for up to 20 s as measured. */
 const TIDY_SECONDS = 30
 
+const addon = await buildAddon()
 const folder = makeTemporaryFolder(tmpdir())
 const programs: ChildProcess[] = []
 try {
+  const bareCaller = (path: string) => caller(path, 'grpc.Health/Check')
+  const bare = await start(BARE, bareCaller, '')
+  await measureMemory(bare, await start('bare/bare-daemon.ts', bareCaller, ''))
   await measure(
-    await start('bare/rpc-bare-server.ts', (path) => caller(path, 'grpc.Health/Check'), ''),
+    bare,
     await start(
       DAEMON,
       (path) => caller(join(path, 'admin.sock'), InstanceServiceDefinition.fullName),
@@ -58,13 +63,18 @@ interface Side {
   close(): void
 }
 
+async function measureMemory(bare: Side, bareDaemon: Side): Promise<void> {
+  const daemon = await startShipped()
+  const pids = [bare.pid, bareDaemon.pid, daemon.pid ?? 0]
+  const [floor = 0, reachable = 0, value = 0] = await Promise.all(pids.map(idleMib))
+  await endChild(daemon, 'SIGTERM')
+  const phases = { 'bare server with SQLite and the addon': reachable }
+  report({ figure: 'memory of an idle daemon', unit: 'MiB', value, floor, limit: 1.1, phases })
+  bareDaemon.close()
+}
+
 async function measure(bare: Side, daemon: Side): Promise<void> {
   const empty = () => bare.call('')
-  const real = await startReal()
-  const [bareMib = 0, daemonMib = 0] = await Promise.all([bare.pid, real.pid ?? 0].map(idleMib))
-  await endChild(real, 'SIGTERM')
-  report({ figure: 'memory of an idle daemon', unit: 'MiB', value: daemonMib, floor: bareMib, limit: 1.1 })
-
   await daemon.call('/EnsureInstance', EnsureInstanceRequest.encode(ensureRequest('i0', SMALL)).finish())
   const request = GetInstanceRequest.encode({ key: 'i0' }).finish()
   const get = () => daemon.call('/GetInstance', request)
@@ -135,17 +145,18 @@ async function callOnce(side: Pick<Side, 'call' | 'close'>, method: string): Pro
 }
 
 async function startOnce(script: string, path: string): Promise<ChildProcess> {
-  const flags = script === DAEMON ? DAEMON_FLAGS : FLAGS
-  const child = spawnNode([...flags, join(import.meta.dirname, '../support', script), path])
+  const flags = script === DAEMON ? DAEMON_FLAGS : BARE_FLAGS
+  const words = [...flags, join(import.meta.dirname, '../support', script), path, addon]
+  const child = spawnProgram(process.execPath, words)
   await once(child.stdout, 'data')
   return child
 }
 
-/** The daemon of `./microvm daemon`, with compiled code of an earlier start. */
-async function startReal(): Promise<ChildProcess> {
-  const words = [...DAEMON_FLAGS, MAIN, 'daemon', '--state', join(folder, 'real')]
+/** With compiled code of an earlier start. */
+async function startShipped(): Promise<ChildProcess> {
+  const microvm = await writeMicrovm(join(folder, 'dist'))
   const start = async () => {
-    const child = spawnNode(words)
+    const child = spawnProgram(microvm, ['daemon', '--state', join(folder, 'real')])
     for await (const line of createInterface(child.stderr)) if (line.includes('"msg":"serving"')) return child
     throw new Error('the daemon could not be started')
   }
@@ -153,9 +164,9 @@ async function startReal(): Promise<ChildProcess> {
   return await start()
 }
 
-function spawnNode(words: readonly string[]) {
+function spawnProgram(program: string, words: readonly string[]) {
   const env = { ...benchEnvironment(), NODE_COMPILE_CACHE: join(folder, 'compiled') }
-  const child = spawn(process.execPath, words, { env, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(program, words, { env, stdio: ['ignore', 'pipe', 'pipe'] })
   child.stderr.pipe(process.stderr)
   programs.push(child)
   return child

@@ -11,15 +11,15 @@ export async function startControllerProcess({
   etcd,
   listen,
   metrics,
-  flags = [],
+  program = [process.execPath, join(projectRoot, 'src/microvm/main.ts')],
   enter = [],
 }: {
   readonly authority: Authority
   readonly etcd: readonly Endpoint[]
   readonly listen: Endpoint
   readonly metrics: Endpoint
-  /** Of Node. */
-  readonly flags?: readonly string[]
+  /** The words of `./microvm`. */
+  readonly program?: readonly string[]
   /** What it is started by. */
   readonly enter?: readonly string[]
 }): Promise<ChildProcess> {
@@ -30,9 +30,8 @@ export async function startControllerProcess({
   // It ends with this process at the latest.
   const [command = '', ...words] = [
     ...enter,
-    ...['setpriv', '--pdeathsig', 'KILL', process.execPath],
-    ...flags,
-    join(projectRoot, 'src/microvm/main.ts'),
+    ...['setpriv', '--pdeathsig', 'KILL'],
+    ...program,
     'controller',
     ...members,
     ...places,
