@@ -29,8 +29,11 @@ async function healVsock(instance: MachineInstance): Promise<void> {
   const daemon = children.find(({ name, exit }) => name === VSOCK_CHILD && exit === undefined)
   if (daemon === undefined || !(await isDeaf(daemon.pid))) return
   context.log.warn('vsock deaf: the guest gets another device', { instance: instance.key })
-  await unplugForAWhile(instance, device.key, context.limits.unplugMs)
-  await settleReplugs(instance)
+  try {
+    await unplugForAWhile(instance, device.key, context.limits.unplugMs)
+  } finally {
+    await settleReplugs(instance)
+  }
 }
 
 async function isDeaf(pid: number): Promise<boolean> {
