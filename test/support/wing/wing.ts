@@ -50,7 +50,7 @@ export class FakeWing {
 
   open(
     registry: Registry = this.registry,
-    parts: Pick<InstancesParts, 'quotas' | 'moves'> = {},
+    parts: Pick<InstancesParts, 'machines' | 'quotas' | 'moves'> = {},
   ): Promise<Instances> {
     return openInstances({
       ...parts,
@@ -96,8 +96,10 @@ export class FakeWing {
 /** The fields of the backends that have a daemon. */
 const DAEMONS = ['virtiofsd', 'passt', 'vsockDaemon'] as const
 
-const fakePlan: Plan = async ({ specification }, folder) => {
+const fakePlan: Plan = async ({ document, specification }, folder) => {
   const qmp = join(folder, 'qmp.sock')
+  const isChecked = specification !== undefined && document === undefined
+  const spec = isChecked ? specFromProto(specification) : undefined
   const daemons = Object.entries(specification?.backends ?? {}).flatMap(([key, backend]) => {
     const kind = DAEMONS.find((name) => backend[name] !== undefined)
     return kind === undefined ? [] : [{ key, kind, socket: join(folder, `${key}.sock`) }]
@@ -111,7 +113,7 @@ const fakePlan: Plan = async ({ specification }, folder) => {
       argv: [kind, socket] as const,
     })),
     { step: 'qemu', words: ['', qmp], argv: ['qemu', qmp] },
-    ...(specification === undefined ? [] : filterSteps(specFromProto(specification), folder)),
-    ...(specification === undefined ? [] : await tapSteps(specFromProto(specification))),
+    ...(spec === undefined ? [] : filterSteps(spec, folder)),
+    ...(spec === undefined ? [] : await tapSteps(spec)),
   ]
 }
