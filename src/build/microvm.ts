@@ -1,13 +1,14 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { type BuildOptions, build, type Plugin } from 'esbuild'
+import { type BuildOptions, build, type Plugin, transform } from 'esbuild'
 import { BUNDLE_OPTIONS } from './bundle-options.ts'
 import { cached } from './cache.ts'
 import { nodeFlags, SERVERS } from './node-flags.mjs'
 import { pinnedNode, projectRoot } from './project.ts'
 
 const sources = join(projectRoot, 'src')
+const TARGET = 'node24'
 
 /**
  * Writes `microvm` into `folder` and returns its path: the commands of `./microvm` from few large modules, which take less
@@ -46,7 +47,7 @@ function bundleOptions(outdir: string): BuildOptions {
     // What grpc-js would load for services that nobody asks it for.
     external: ['@grpc/proto-loader'],
     format: 'esm',
-    target: 'node24',
+    target: TARGET,
     // For the packages that are CommonJS.
     banner: {
       js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
@@ -58,17 +59,19 @@ function bundleOptions(outdir: string): BuildOptions {
 const placesOfSources: Plugin = {
   name: 'places-of-sources',
   setup: ({ onLoad }) => {
-    onLoad({ filter: /\.(ts|mjs)$/ }, ({ path }) => {
-      if (!path.startsWith(`${sources}/`)) return undefined
-      const places: Readonly<Record<string, string>> = {
-        'import.meta.dirname': dirname(path),
-        'import.meta.filename': path,
-        'import.meta.url': pathToFileURL(path).href,
-      }
-      const contents = readFileSync(path, 'utf8').replace(/\bimport\.meta\.\w+/g, (word) =>
-        JSON.stringify(places[word] ?? word),
-      )
-      return { contents, loader: path.endsWith('.ts') ? 'ts' : 'js' }
+    onLoad({ filter: /\.(ts|mjs)$/ }, async ({ path }) => {
+      const source = readFileSync(path, 'utf8')
+      if (!path.startsWith(`${sources}/`) || !source.includes('import.meta.')) return undefined
+      const { code } = await transform(source, {
+        loader: path.endsWith('.ts') ? 'ts' : 'js',
+        target: TARGET,
+        define: {
+          'import.meta.dirname': JSON.stringify(dirname(path)),
+          'import.meta.filename': JSON.stringify(path),
+          'import.meta.url': JSON.stringify(pathToFileURL(path).href),
+        },
+      })
+      return { contents: code, loader: 'js' }
     })
   },
 }

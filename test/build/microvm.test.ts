@@ -1,12 +1,13 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { describe, expect, it } from 'vitest'
 import { writeDaemonUnit } from '../../src/build/daemon-unit.ts'
 import { writeMicrovm } from '../../src/build/microvm.ts'
 import { nodeFlags } from '../../src/build/node-flags.mjs'
+import { projectRoot } from '../../src/build/project.ts'
 import { endChild } from '../support/processes.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 
@@ -60,6 +61,14 @@ describe('microvm as npm run dist writes it', () => {
     expect(readFileSync(join(folder, 'stack'), 'utf8')).toMatch(
       / at async compose .*\n.* at async startDaemon /,
     )
+  })
+
+  it('has the places of its sources, but builds bundles without them', () => {
+    const modules = globSync(join(dist, 'microvm/microvm-*/*.mjs'))
+    const text = modules.map((path) => readFileSync(path, 'utf8')).join('')
+    const place = `"${join(projectRoot, 'src/build/agent.ts')}"`
+    const ofBundles = '{"import.meta.dirname":"__dirname","import.meta.filename":"__filename"}'
+    expect([place, ofBundles].filter((each) => !text.includes(each))).toEqual([])
   })
 
   it.each(['controller', 'hypervisor', 'daemon', 'ps'])('shows the help of %s', (command) => {
