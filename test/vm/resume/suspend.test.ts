@@ -112,6 +112,7 @@ describe.skipIf(cannotBoot() !== undefined)('a pod that is suspended', { timeout
     second = await startHost(join(folder, 'two'))
     const backend = specKey('lan-tap')
     const specification = await savableGuest(disk, {
+      machine: 'pc-q35-7.2',
       extra: {
         devices: { [specKey('lan')]: { kind: 'nic', slot: 6, mac: MAC, backend } },
         backends: { [backend]: { kind: 'tap', interfaceName: tap } },
