@@ -10,9 +10,14 @@ const DAEMON = ['--no-memory-reducer', '--max-semi-space-size=1', '--no-opt']
 
 /**
  * A controller keeps some KiB of each lease: V8 would let such a heap grow to several times its size before it collects
- * garbage, and lets it grow by a third so. A single thread beside the main one does what V8 does at the same time.
+ * garbage, and lets it grow by a third so, of which half is used before it begins. A single thread beside the main one does what V8 does at the same time.
  */
-const CONTROLLER = ['--no-memory-reducer', '--optimize-for-size', '--v8-pool-size=1']
+const CONTROLLER = [
+  '--no-memory-reducer',
+  '--optimize-for-size',
+  '--incremental-marking-hard-trigger=50',
+  '--v8-pool-size=1',
+]
 
 /** @type {ReadonlyMap<string, readonly string[]>} */
 const OF_SERVERS = new Map([
