@@ -9,8 +9,8 @@ const ALL = ['--no-maglev']
 const DAEMON = ['--no-memory-reducer', '--max-semi-space-size=1', '--no-opt']
 
 /**
- * A controller keeps some KiB of each lease: V8 would let such a heap grow to several times its size before it collects
- * garbage, and lets it grow by a third so, of which half is used before it begins. A single thread beside the main one does what V8 does at the same time.
+ * A controller keeps some KiB of each lease, and V8 would let such a heap grow to several times its size. With these, it grows by
+ * a third, and garbage is collected from half of that on. A single thread beside the main one does what V8 does at the same time.
  */
 const CONTROLLER = [
   '--no-memory-reducer',

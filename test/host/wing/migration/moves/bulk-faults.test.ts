@@ -180,8 +180,11 @@ describe(`a move that fails (seed ${seed})`, () => {
   })
 })
 
-/** Where a stream is cut: in the greeting, the handshake of TLS, the negotiation, a header, and what follows. */
-const CUTS = [0, 1, 20, 300, 1500, 3000, 20_000, 3_000_000]
+/**
+ * Where a stream is cut: in the greeting, the handshake of TLS, the negotiation, a header, and what follows. Not within a record that
+ * the target sends in the handshake: QEMU 7.2 waits for ever for the rest of it (docs/migration.md).
+ */
+const CUTS = [0, 1, 20, 300, 3000, 20_000, 3_000_000]
 
 describe(`a stream that is cut (seed ${seed})`, () => {
   it('of disks is undone, and the next one succeeds', LIMIT, async () => {
