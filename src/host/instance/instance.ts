@@ -328,7 +328,7 @@ export class MachineInstance {
     this.streams.clear()
     const lost = withoutLost(this.record, recorded.steps)
     const isEnded = !hasHolder(recorded.steps.filter((step) => !drop.includes(step)))
-    const ended = withStopped(this.record, isEnded)
+    const ended = withStopped({ ...this.record, ...lost }, isEnded)
     const set = { current: State.STOPPED, reason, privateMemory: '', ...lost, ...ended }
     const rows = streamRows(drop)
     await recorded.note({ set, drop, rows, kind, text: reason || 'the machine has stopped', frees: true })

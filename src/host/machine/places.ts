@@ -9,8 +9,8 @@ const FUNCTIONS = 8
 const LAST_BUS = 250
 
 /**
- * The devices, each with its place on PCI. Explicit places are kept. On q35 a disk and a card get a root port, from which
- * they can be unplugged; on pc a bridge takes what the first bus has no slot for. Throws INVALID_ARGUMENT.
+ * The devices, each with its place on PCI. Explicit places are kept. On q35 a disk, a card and vsock get a root port, from
+ * which they can be unplugged; on pc a bridge takes what the first bus has no slot for. Throws INVALID_ARGUMENT.
  */
 export function placeDevices(draft: Draft): Readonly<Record<string, MachineDevice>> {
   const waiting = waitingDevices(draft)

@@ -60,6 +60,24 @@ export function withPlugged(machine: Machine, features: unknown, key: string, de
   return withDevice({ ...draft, devices: machine.devices, backends }, key, placed, { at, field })
 }
 
+/**
+ * The machine with a vsock device that had left it, in the port that is named after it, or at a place that is free. Throws as
+ * {@link withPlugged} does.
+ */
+export function withVsock(
+  machine: Machine,
+  key: string,
+  { backend, cid }: { readonly backend: string; readonly cid: number },
+): Machine {
+  const [bus] = busBehind(machine.devices[`${key}-port`])
+  const own = bus === undefined ? undefined : ({ type: 'pci', bus, slot: 0, function: 0 } as const)
+  const address = own !== undefined && isEmpty(machine, own) ? own : freePlace(machine)
+  const device = { kind: 'vsock', model: 'virtio-vsock', properties: { 'guest-cid': cid }, address, backend }
+  const at = pathOf('devices', key)
+  const backends = { ...machine.backends, [backend]: { kind: 'vsock', options: {} } }
+  return withDevice({ ...machine, backends }, key, device, { at, field: at })
+}
+
 function withDevice(
   machine: Machine,
   key: string,
@@ -207,6 +225,6 @@ function isEmpty(machine: Machine, { bus, slot }: PciAddress): boolean {
   )
 }
 
-function busBehind({ kind, properties }: MachineDevice): readonly number[] {
-  return kind === 'root-port' ? [Number(properties.chassis)] : []
+function busBehind(device: MachineDevice | undefined): readonly number[] {
+  return device?.kind === 'root-port' ? [Number(device.properties.chassis)] : []
 }

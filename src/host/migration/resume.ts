@@ -5,7 +5,7 @@ import { ResumedRequest } from '../../gen/microvm/agent/v1/lifecycle.ts'
 import { PlugRequest, type SavedInit, State } from '../../gen/microvm/instance/v1/instance.ts'
 import { type InstanceRecord, type StepRecord, StreamRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { vsockTaken } from '../instance/connect-agent.ts'
-import { plug } from '../instance/devices/plug.ts'
+import { plugBack } from '../instance/devices/plug.ts'
 import { answer } from '../instance/holder/ask-holder.ts'
 import type { MachineInstance } from '../instance/instance.ts'
 import type { Caller } from '../instance/instances.ts'
@@ -217,7 +217,7 @@ export async function load(
   if (manifest.unplugged !== '') {
     await atStep('import', 'plug')
     const request = ownPlug(PlugRequest.decode(Buffer.from(manifest.unplugged, 'base64')))
-    await plug(instance, { ...request, key: instance.key }, instance.plugParts)
+    await plugBack(instance, { ...request, key: instance.key }, instance.plugParts)
   }
   await atStep('import', 'cont')
   context.log.info('saved machine loaded', { instance: recorded.key, folder })

@@ -28,11 +28,6 @@ async function healVsock(instance: MachineInstance): Promise<void> {
   const children = await answer(context, holder.children())
   const daemon = children.find(({ name, exit }) => name === VSOCK_CHILD && exit === undefined)
   if (daemon === undefined || !(await isDeaf(daemon.pid))) return
-  if (instance.record.document !== undefined) {
-    // No plug takes the vsock of a document.
-    context.log.warn('vsock deaf until the next start', { instance: instance.key })
-    return
-  }
   context.log.warn('vsock deaf: the guest gets another device', { instance: instance.key })
   try {
     await unplugForAWhile(instance, device.key, context.limits.unplugMs)

@@ -21,6 +21,7 @@ import {
   backendsBehind,
   type PlannedDevice,
   plannedFeatures,
+  plannedVsock,
   runningParts,
   withoutDesired,
   withoutPresent,
@@ -64,6 +65,20 @@ export async function plug(
   if (planned === undefined) return
   const told = toldTo(caller, instance, planned.planned)
   await plugPlanned(instance, request.deviceKey, { planned, starting }).catch(told)
+}
+
+/** Plugs in again a device that has left for a while, if it is not there. To be called in a change. */
+export async function plugBack(
+  instance: MachineInstance,
+  request: PlugRequest,
+  { chooseCid, machines, starting }: PlugParts,
+): Promise<void> {
+  const isOfDocument = instance.record.document !== undefined
+  if (isOfDocument) await reserveCid(instance, request.device?.vsock?.cid ?? 0, chooseCid)
+  const planned = isOfDocument
+    ? await plannedVsock(instance, request, machines)
+    : await plannedDevice(instance, request, chooseCid)
+  if (planned !== undefined) await plugPlanned(instance, request.deviceKey, { planned, starting })
 }
 
 async function plugPlanned(

@@ -4,7 +4,7 @@ import { PlugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { attachStreams } from '../ask-agent.ts'
 import type { MachineInstance } from '../instance.ts'
-import { plug, settlePlugs, specificationOf, unplug } from './plug.ts'
+import { plugBack, settlePlugs, specificationOf, unplug } from './plug.ts'
 
 /** The step `replug` of a device that leaves for a while. */
 function replugStep({ key, recorded, record }: MachineInstance, deviceKey: string): StepRecord {
@@ -59,7 +59,7 @@ export async function settleReplugs(instance: MachineInstance, retryMs = RETRY_M
       const [key = ''] = step.words
       if (recorded.record.leaving.includes(key)) continue
       if (specificationOf(instance).devices[key] === undefined)
-        await plug(instance, plugRequestOf(step), instance.plugParts)
+        await plugBack(instance, plugRequestOf(step), instance.plugParts)
       await recorded.note({ drop: [step], kind: 'device', text: `device ${key} is back` })
       void attachStreams(instance).catch((error) =>
         context.log.debug('streams not attached', { instance: instance.key, error: messageOf(error) }),

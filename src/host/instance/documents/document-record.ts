@@ -1,10 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import { AgentError, messageOf } from '../../../base/errors.ts'
-import { type Configurations, Stability } from '../../../gen/microvm/instance/v1/instance.ts'
+import {
+  type Configurations,
+  type PlugRequest,
+  Stability,
+} from '../../../gen/microvm/instance/v1/instance.ts'
 import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { checkHardware } from '../../machine/check-hardware.ts'
 import { type Document, parseDocument, readMachine } from '../../machine/document/document.ts'
 import { API_VERSION, type Machine } from '../../machine/machine.ts'
+import { withVsock } from '../../machine/plugged.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { backendFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
@@ -91,6 +96,27 @@ export function withOwnHardware(document: DocumentRecord, newMac: (mac: string) 
     return JSON.stringify({ ...machine, uuid, devices: Object.fromEntries(devices) })
   }
   return { ...document, saved: own('saved'), desired: own('desired'), current: own('current') }
+}
+
+/** Whether a device is behind a root port, from which it can be unplugged on q35. */
+export function isBehindPort(
+  { document, specification }: Readonly<InstanceRecord>,
+  deviceKey: string,
+): boolean {
+  const machine = machinesOf({ document })?.current
+  if (machine === undefined) return (specification?.devices[deviceKey]?.port ?? '') !== ''
+  const { address } = machine.devices[deviceKey] ?? {}
+  return address?.type === 'pci' && address.bus !== 0
+}
+
+/** The document with those of the vsock devices in its saved machine that had left for a while. */
+export function withVsocks(document: DocumentRecord, left: readonly PlugRequest[]): DocumentRecord {
+  let saved = parse(document.saved, 'saved')
+  for (const { device, deviceKey } of left) {
+    if (device?.vsock === undefined || saved.devices[deviceKey] !== undefined) continue
+    saved = withVsock(saved, deviceKey, { backend: device.backend, cid: device.vsock.cid })
+  }
+  return { ...document, saved: JSON.stringify(saved) }
 }
 
 const NOT_RUNNING = { desired: '', current: '', backends: '', passwords: {} }

@@ -2,12 +2,14 @@ import { AgentError } from '../../../base/errors.ts'
 import type { PlugRequest, Specification } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { parseYaml } from '../../machine/document/parse-yaml.ts'
-import { withoutMachineDevices, withPlugged } from '../../machine/plugged.ts'
+import type { Machine } from '../../machine/machine.ts'
+import { withoutMachineDevices, withPlugged, withVsock } from '../../machine/plugged.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { machineDeviceParts } from '../../qemu/machine/machine-arguments.ts'
 import { provisionsFor } from '../../qemu/machine/provisions.ts'
 import type { Part } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
+import { pathOf } from '../../spec/component-path.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specToProto } from '../../spec/to-proto.ts'
 import { withoutDevices } from '../devices/specification.ts'
@@ -42,7 +44,7 @@ export async function plannedFeatures(
       'INVALID_ARGUMENT',
       'features: the instance was made of a specification, want device',
     )
-  const { backends, machine } = runningOf(record)
+  const { machine } = runningOf(record)
   const wish = parseYaml(features)
   const present = all.desired?.devices[key]
   if (present !== undefined) {
@@ -61,9 +63,46 @@ export async function plannedFeatures(
     )
   }
   const next = withPlugged(machine, wish, key, machines.defaults)
+  const at = `features.${next.devices[key]?.kind === 'nic' ? 'network' : 'storage'}[0]`
+  return await plannedIn(next, key, { at, context, machines, record })
+}
+
+/** The vsock device of a document's machine, which had left it for a while. */
+export async function plannedVsock(
+  { context, key, record }: MachineInstance,
+  { device, deviceKey }: PlugRequest,
+  machines: HostMachines | undefined,
+): Promise<PlannedDevice | undefined> {
+  const at = pathOf('devices', deviceKey)
+  if (machines === undefined || device?.vsock === undefined)
+    throw new AgentError('FAILED_PRECONDITION', `instance ${key}: ${at}: not a vsock device of a document`)
+  const { machine } = runningOf(record)
+  if (machine.devices[deviceKey] !== undefined) return undefined
+  const next = withVsock(machine, deviceKey, { backend: device.backend, cid: device.vsock.cid })
+  return await plannedIn(next, deviceKey, { at, context, machines, record })
+}
+
+/** The device `key` of the machine that is to be, `next`. */
+async function plannedIn(
+  next: Machine,
+  key: string,
+  {
+    at,
+    context,
+    machines,
+    record,
+  }: Pick<MachineInstance, 'context' | 'record'> & {
+    readonly at: string
+    readonly machines: HostMachines
+  },
+): Promise<PlannedDevice> {
+  const { document } = record
+  const all = machinesOf(record)
+  if (document === undefined || all === undefined)
+    throw new AgentError('INTERNAL', `${at}: no machine of a document`)
+  const { backends, machine } = runningOf(record)
   const device = next.devices[key]
   const backend = device?.backend ?? ''
-  const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`
   const fields = new Map(backend === '' ? [] : [[backend, at]])
   const provided = await machines.provide(next, record, context.folder, fields)
   const found = provided.backends[backend]

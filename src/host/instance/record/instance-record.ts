@@ -11,7 +11,7 @@ import {
 import { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { withDevice, withoutDevices } from '../devices/specification.ts'
-import { configurationsOf } from '../documents/document-record.ts'
+import { configurationsOf, withVsocks } from '../documents/document-record.ts'
 import type { Change } from '../registry/registry.ts'
 import { fileError } from '../snapshots/overlay-file.ts'
 
@@ -86,7 +86,7 @@ export function streamRows(steps: readonly StepRecord[]): readonly Change[] {
 
 /** What a stop takes from a record: the devices that were leaving, and those of an unfinished plug. What left for a while is back. */
 export function withoutLost(
-  { specification, leaving }: Readonly<InstanceRecord>,
+  { document, specification, leaving }: Readonly<InstanceRecord>,
   steps: readonly StepRecord[],
 ): Partial<InstanceRecord> {
   const unfinished = steps.flatMap(({ step, words }) => (step === 'plug' ? words.slice(0, 1) : []))
@@ -101,7 +101,7 @@ export function withoutLost(
       device === undefined ? sum : withDevice(sum, deviceKey, { device, backend }),
     left,
   )
-  return { leaving: [], specification: whole }
+  return { leaving: [], specification: whole, ...(document && { document: withVsocks(document, back) }) }
 }
 
 /** Whether processes of the instance may be there, all of which end with the holder. */

@@ -2,7 +2,7 @@ import { abortable } from '../../../base/abort.ts'
 import { messageOf } from '../../../base/errors.ts'
 import type { MoveEnd } from '../../../gen/microvm/instance/v1/handover.ts'
 import { PlugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
-import { plug, settlePlugs } from '../../instance/devices/plug.ts'
+import { plugBack, settlePlugs } from '../../instance/devices/plug.ts'
 import { settleReplugs } from '../../instance/devices/replug.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import type { AtStep } from '../faults.ts'
@@ -41,7 +41,7 @@ async function plugAgain(instance: MachineInstance, { unplugged }: MoveEnd): Pro
   const { key, plugParts, recorded } = instance
   const request = { ...PlugRequest.decode(unplugged), key }
   try {
-    await plug(instance, request, plugParts)
+    await plugBack(instance, request, plugParts)
   } catch (error) {
     warn(instance, 'device not plugged in')(error)
     const words = [request.deviceKey, Buffer.from(PlugRequest.encode(request).finish()).toString('base64')]

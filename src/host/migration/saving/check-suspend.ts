@@ -1,6 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { type Backend, type Device, File_Access } from '../../../gen/microvm/instance/v1/instance.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
+import { isBehindPort } from '../../instance/documents/document-record.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { refuseUndecided } from '../../instance/moving/undecided.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -28,9 +29,8 @@ export async function checkSuspend(
     vsock = name
     const at = pathOf('devices', name)
     const cannot = `${at}: its daemon reads the guest's memory, so it has to leave`
-    if (record.document !== undefined) throw fail(`${cannot}, and that of a document cannot`)
     if (board?.machine === 'microvm') throw fail(`${cannot}, and machine microvm lets none go`)
-    if (/q35/.test(board?.machine ?? '') && device.port === '')
+    if (/q35/.test(board?.machine ?? '') && !isBehindPort(record, name))
       throw fail(`${cannot}, and the first bus of q35 lets none go, want it in a root port`)
     if (!wasRunning) throw fail(`${cannot}, and the guest is paused, want it running`)
   }

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   ChangeStateRequest_Change as Change,
   EnsureInstanceRequest,
+  type Instance,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import type { HostMachines } from '../../../../src/host/instance/documents/host-machines.ts'
 import type { Instances } from '../../../../src/host/instance/instances.ts'
@@ -15,11 +16,13 @@ import { FakeWing } from '../../../support/wing/wing.ts'
 /** Resolves when a guest that stood still has a daemon whose threads are this process's, and the wing has dealt with it. */
 async function goesDeaf({ holders }: FakeWing, instances: Instances): Promise<void> {
   let looks = 0
-  for (const holder of holders.running.values())
+  for (const holder of holders.running.values()) {
+    const children = holder.children.bind(holder)
     holder.children = async () => {
       looks += 1
-      return [{ name: 'vsock', pid: process.pid, exit: undefined }]
+      return [...(await children()), { name: 'vsock', pid: process.pid, exit: undefined }]
     }
+  }
   const changeTo = (change: Change) => instances.changeState({ key: 'web', change, graceMs: 0 }, ADMIN)
   await changeTo(Change.PAUSE)
   await changeTo(Change.RUN)
@@ -43,22 +46,56 @@ describe('a deaf vsock daemon whose device QEMU does not let go', () => {
   })
 })
 
-describe('a deaf vsock daemon of a document', () => {
-  it('keeps its device, which could not come back', async () => {
+describe.each(['pc', 'q35'])('a deaf vsock daemon of a document on %s', (type) => {
+  const document = `{kind: VM, spec: {features: {machine: {type: ${type}}, vsock: {cid: 42}, storage: [{source: data}]}}}`
+
+  async function running() {
     const wing = new FakeWing()
     wing.holders.prepare = ({ devices, failures }) => {
       devices.add('name-vsock0')
       failures.set('qom-get', 'no clock')
     }
     const instances = await wing.open(undefined, { machines: MACHINES })
-    const document =
-      '{kind: VM, spec: {features: {machine: {type: pc}, vsock: true, storage: [{source: data}]}}}'
     await instances.ensure(EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, document }), ADMIN)
     await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    return { wing, instances, machines: async () => machinesOf(await instances.get('web', ADMIN)) }
+  }
+
+  it('is replaced, and its device comes back to its place', async () => {
+    const { wing, instances, machines } = await running()
+    const before = await machines()
     await goesDeaf(wing, instances)
-    expect([...wing.holders.qemu.devices]).toEqual(['name-vsock0'])
+    const { commands, devices } = wing.holders.qemu
+    expect(commands.filter((name) => /^device_/.test(name))).toEqual(['device_del', 'device_add'])
+    expect([...devices]).toEqual(['name-vsock0'])
+    const after = await machines()
+    for (const name of ['saved', 'desired', 'current'] as const) {
+      const { plugged, ...device } = after[name].devices.vsock0
+      expect(plugged).toBe(true)
+      expect(device).toEqual(before[name].devices.vsock0)
+      expect(after[name].backends['vsock0-backend']).toEqual(before[name].backends['vsock0-backend'])
+    }
+  })
+
+  it('has its device at the next start when it could not come back', async () => {
+    const { wing, instances, machines } = await running()
+    const before = await machines()
+    wing.holders.qemu.failures.set('device_add', 'no room')
+    await goesDeaf(wing, instances)
+    // Not while it is tried again.
+    await expect.poll(async () => (await machines()).saved.devices.vsock0).toBeUndefined()
+    await instances.changeState({ key: 'web', change: Change.KILL, graceMs: 0 }, ADMIN)
+    expect((await machines()).saved.devices.vsock0).toMatchObject(before.saved.devices.vsock0)
+    await instances.changeState({ key: 'web', change: Change.RUN, graceMs: 0 }, ADMIN)
+    expect((await machines()).current.devices.vsock0).toMatchObject(before.saved.devices.vsock0)
   })
 })
+
+function machinesOf({ configurations }: Instance) {
+  const { current = '', desired = '', saved = '' } = configurations ?? {}
+  const read = (text: string) => (text === '' ? undefined : JSON.parse(text))
+  return { current: read(current), desired: read(desired), saved: read(saved) }
+}
 
 const MACHINES: HostMachines = {
   defaults: DEFAULTS,

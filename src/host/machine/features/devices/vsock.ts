@@ -18,7 +18,8 @@ export const vsock = feature({
     const device = {
       ...{ kind: 'vsock', model: 'virtio-vsock', properties: { 'guest-cid': wish?.cid ?? 0 }, from: at },
       ...(address && { address }),
-      ...(hasPci(draft) && { pci: 'cold' as const }),
+      // A suspend and a move take it from the guest for a while.
+      ...(hasPci(draft) && { pci: 'hot' as const }),
     }
     return withParts(draft, [{ key: 'vsock0', device, backend: { kind: 'vsock' } }])
   },
