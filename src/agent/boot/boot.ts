@@ -56,7 +56,7 @@ export async function prepareTransport(context: BootContext, init: boolean): Pro
 /** Boots, restores, and opens `gate`. A failed boot fails `gate`, so that every call is answered with the reason. */
 export async function bootBehindGate(
   context: BootContext,
-  given: Pick<AgentArguments, 'channel' | 'init'>,
+  given: Pick<AgentArguments, 'init'> & { readonly channel: Pick<AgentArguments['channel'], 'restarts'> },
   gate: BootGate,
   restore: () => Promise<void>,
 ): Promise<void> {

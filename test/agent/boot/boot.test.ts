@@ -1,8 +1,23 @@
 import { describe, expect, it } from 'vitest'
-import { boot } from '../../../src/agent/boot/boot.ts'
+import { boot, bootBehindGate } from '../../../src/agent/boot/boot.ts'
+import { BootGate } from '../../../src/agent/boot/gate.ts'
 import { bareGuest } from '../../support/agent/bare-guest.ts'
 
 const MOUNTED_BY_BOOT = ['/dev/shm', '/dev/pts', '/run', '/tmp', '/sys/fs/cgroup']
+
+describe('the lock of the program in memory', () => {
+  it('comes a second after the gate has opened', async () => {
+    const { os, context } = await bareGuest()
+    const gate = new BootGate()
+    const given = { channel: { restarts: 0 }, init: true }
+    await bootBehindGate(context, given, gate, async () => {})
+    expect([gate.isOpen, os.system.locksMappedFiles]).toEqual([true, false])
+    os.clock.advance(999)
+    expect(os.system.locksMappedFiles).toBe(false)
+    os.clock.advance(1)
+    expect(os.system.locksMappedFiles).toBe(true)
+  })
+})
 
 describe('boot', () => {
   it('prepares a bare guest for containers', async () => {

@@ -189,7 +189,7 @@ async function memoryProtection(pod: Pod): Promise<Record<string, string>> {
     'for folder in /guest/proc/[0-9]*; do',
     '  name=$(cat $folder/comm)',
     // The agent locks its program a second after its boot.
-    '  while [ $name = kata-agent ] && grep -q "^VmLck:\\s*0 kB" $folder/status; do sleep 0.1; done',
+    '  for _ in $(seq 300); do [ $name = kata-agent ] && grep -q "^VmLck:\\s*0 kB" $folder/status && sleep 0.1; done',
     '  case $name in vminit|kata-agent) echo "$name=$(sed -n "s/^VmLck:\\s*//p" $folder/status)" ;; esac',
     'done',
   ]
