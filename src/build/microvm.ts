@@ -91,7 +91,13 @@ function copyFolder(from: string, to: string): void {
   mkdirSync(dirname(to), { recursive: true })
   rmSync(fresh, { recursive: true, force: true })
   cpSync(from, fresh, { recursive: true })
-  renameSync(fresh, to)
+  try {
+    renameSync(fresh, to)
+  } catch (error) {
+    rmSync(fresh, { recursive: true })
+    // Another process has copied the same modules meanwhile.
+    if (!existsSync(to)) throw error
+  }
 }
 
 /** Without the compiled code a command starts later, and a daemon takes more memory. */

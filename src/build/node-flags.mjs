@@ -4,7 +4,7 @@ const ALL = ['--no-maglev']
 /**
  * V8's memory reducer would wake an idle daemon every few seconds. With a small new space, V8 finds the buffers of a stream
  * without a look at the whole heap, and keeps less memory. A daemon that serves lets V8 optimize (`src/host/service/daemon.ts`):
- * of a start that did, 7 MiB of the compiler would stay.
+ * one that optimized while it starts would keep 7 MiB of the compiler.
  */
 const DAEMON = ['--no-memory-reducer', '--max-semi-space-size=1', '--no-opt']
 

@@ -143,7 +143,7 @@ async function compose(options: DaemonOptions, parts: Part[]): Promise<Daemon> {
   const api = openApi({ instances, secrets, journal, tenants, templates, only, log })
   parts.unshift({ name: 'sockets', close: () => api.close() })
   await api.listen(socket)
-  // Up to here without the optimizing compiler (src/build/node-flags.mjs).
+  // The start has run without the optimizing compiler (src/build/node-flags.mjs).
   setFlagsFromString('--opt')
   if (only?.listen !== undefined) await api.listen(only.listen)
   await only?.prepare(instances)

@@ -55,7 +55,7 @@ interface OpenedCall {
 
 type Listener = Parameters<ServerInterceptingCallInterface['start']>[0]
 
-/** It is its own listener, because a host has a call open for each VM. */
+/** It is its own listener, which saves two objects a call: a host has a call open for each VM. */
 class LimitedCall extends ServerInterceptingCall implements Listener {
   readonly #call: ServerInterceptingCallInterface
   readonly #opened: OpenedCall

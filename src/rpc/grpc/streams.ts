@@ -15,7 +15,7 @@ export function serveStream(server: Server, name: string, method: StreamMethod, 
   server.register(`/${name}`, handle, asBuffer, taken, 'serverStream')
 }
 
-/** grpc-js keeps it as long as the stream; the payload, a slice of a buffer of many messages, is taken out. */
+/** grpc-js keeps what this returns as long as the stream. The payload is a slice of a larger buffer, so it is taken out of it. */
 function taken(payload: Buffer): Buffer[] {
   return [payload]
 }
