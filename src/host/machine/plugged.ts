@@ -60,28 +60,38 @@ export function withPlugged(machine: Machine, features: unknown, key: string, de
   return withDevice({ ...draft, devices: machine.devices, backends }, key, placed, { at, field })
 }
 
-/**
- * The machine with a vsock device that had left it, in the port that is named after it, or at a place that is free. Throws as
- * {@link withPlugged} does.
- */
-export function withVsock(
-  machine: Machine,
-  key: string,
-  { backend, cid }: { readonly backend: string; readonly cid: number },
-): Machine {
-  const [bus] = busBehind(machine.devices[`${key}-port`])
-  const own = bus === undefined ? undefined : ({ type: 'pci', bus, slot: 0, function: 0 } as const)
-  const address = own !== undefined && isEmpty(machine, own) ? own : freePlace(machine)
-  const device = { kind: 'vsock', model: 'virtio-vsock', properties: { 'guest-cid': cid }, address, backend }
+/** The vsock device that had left a machine: `address` is as it was recorded. */
+export interface LeftVsock {
+  readonly backend: string
+  readonly cid: number
+  readonly address: unknown
+}
+
+const GUEST_CIDS = { first: 3, last: 0xffff_fffe }
+
+/** The machine with its vsock device at the place that it had, or at one that is free. Throws as {@link withPlugged} does. */
+export function withVsock(machine: Machine, key: string, { address, backend, cid }: LeftVsock): Machine {
   const at = pathOf('devices', key)
+  const other = Object.keys(machine.devices).find((each) => machine.devices[each]?.kind === 'vsock')
+  if (other !== undefined) refuse(at, `the machine has a vsock device, ${other}`)
+  if (cid !== 0 && (cid < GUEST_CIDS.first || cid > GUEST_CIDS.last)) refuse(at, `cid ${cid}: not a guest's`)
   const backends = { ...machine.backends, [backend]: { kind: 'vsock', options: {} } }
-  return withDevice({ ...machine, backends }, key, device, { at, field: at })
+  const put = (place: unknown): Machine => {
+    const device = { kind: 'vsock', model: 'virtio-vsock', properties: { 'guest-cid': cid }, backend }
+    return withDevice({ ...machine, backends }, key, { ...device, address: place }, { at, field: at })
+  }
+  if (address === undefined) return put(freePlace(machine))
+  try {
+    return put(address)
+  } catch {
+    return put(freePlace(machine))
+  }
 }
 
 function withDevice(
   machine: Machine,
   key: string,
-  device: MachineDevice,
+  device: Omit<MachineDevice, 'address'> & { readonly address?: unknown },
   { at, field }: Readonly<Record<'at' | 'field', string>>,
 ): Machine {
   const devices = { ...machine.devices, [key]: { ...device, plugged: true } }
@@ -92,6 +102,14 @@ function withDevice(
     fields: { address: 'address', bootOrder: 'bootOrder', mac: 'mac', serial: 'serial' },
   })
   return read
+}
+
+/** Whether the guest can let a device go: on pc from a slot of its own on the first bus, on q35 from a root port. */
+export function canLeave(machine: Machine, key: string): boolean {
+  const { address } = machine.devices[key] ?? {}
+  if (address?.type !== 'pci') return false
+  const left = withoutMachineDevices(machine, [key])
+  return isFree(left, { ...address, function: 0 }) && address.function === 0
 }
 
 /** The machine without devices and what is behind them. The ports that they were in stay. */
@@ -225,6 +243,6 @@ function isEmpty(machine: Machine, { bus, slot }: PciAddress): boolean {
   )
 }
 
-function busBehind(device: MachineDevice | undefined): readonly number[] {
-  return device?.kind === 'root-port' ? [Number(device.properties.chassis)] : []
+function busBehind({ kind, properties }: MachineDevice): readonly number[] {
+  return kind === 'root-port' ? [Number(properties.chassis)] : []
 }

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { domainXml } from '../../../src/host/machine/libvirt/domain-xml.ts'
 import {
+  canLeave,
   withoutMachineDevices,
   withPlugged,
   withPlugsOf,
   withSource,
+  withVsock,
 } from '../../../src/host/machine/plugged.ts'
 import { asSpec } from '../../../src/host/qemu/machine/as-spec.ts'
 import { machineArguments } from '../../../src/host/qemu/machine/machine-arguments.ts'
@@ -156,5 +158,48 @@ describe('a machine that is expanded anew', () => {
         plugged(expanded(MEMORY), 'more'),
       ),
     ).toThrow('devices.more: plugged in, and of the document too')
+  })
+})
+
+describe('a vsock device that comes back', () => {
+  const whole = (type: string, address?: string) =>
+    expanded({ ...MEMORY, machine: { type }, vsock: { ...(address !== undefined && { address }) } })
+  const left = (address: unknown, cid = 0) => ({ backend: 'vsock0-backend', cid, address })
+
+  it.each([
+    ['q35', undefined],
+    ['pc', '00:10.0'],
+  ])('is at its place on %s', (type, given) => {
+    const machine = whole(type, given)
+    const { address } = machine.devices.vsock0 ?? {}
+    const back = withVsock(withoutMachineDevices(machine, ['vsock0']), 'vsock0', left(address))
+    expect(back.devices.vsock0).toMatchObject({ ...machine.devices.vsock0, plugged: true })
+    expect(back.backends).toEqual(machine.backends)
+  })
+
+  it.each([
+    ['taken', { type: 'pci', bus: 0, slot: 3, function: 0 }],
+    ['missing', undefined],
+    ['not one', { type: 'pci', slot: 'none' }],
+  ])('is at a free place when its own is %s', (_, address) => {
+    const machine = withoutMachineDevices(whole('pc', '00:10.0'), ['vsock0'])
+    expect(pciPlace(withVsock(machine, 'vsock0', left(address)), 'vsock0')).toBe('00:06.0')
+  })
+
+  it('is refused with a context id that no guest has, and beside another one', () => {
+    const machine = whole('pc')
+    const without = withoutMachineDevices(machine, ['vsock0'])
+    expect(() => withVsock(without, 'vsock0', left(undefined, 2))).toThrow('devices.vsock0: cid 2')
+    expect(() => withVsock(machine, 'other', left(undefined))).toThrow('has a vsock device, vsock0')
+  })
+
+  it('can leave a root port, and a slot of its own', () => {
+    const shared = expanded({
+      machine: { type: 'pc' },
+      vsock: { address: '00:10.0' },
+      storage: [{ source: 'a', address: '00:10.1' }],
+    })
+    const places = [whole('q35'), whole('q35', '00:10.0'), whole('pc'), shared]
+    expect(places.map((machine) => canLeave(machine, 'vsock0'))).toEqual([true, false, true, false])
   })
 })

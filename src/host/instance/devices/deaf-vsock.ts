@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { vsockStarts } from '../../qemu/vsock/driver-ready.ts'
 import { vsockOf } from '../connect-agent.ts'
+import { canBeUnplugged } from '../documents/document-record.ts'
 import { answer } from '../holder/ask-holder.ts'
 import type { MachineInstance } from '../instance.ts'
 import { VSOCK_CHILD } from '../machine/daemon-steps.ts'
@@ -28,6 +29,10 @@ async function healVsock(instance: MachineInstance): Promise<void> {
   const children = await answer(context, holder.children())
   const daemon = children.find(({ name, exit }) => name === VSOCK_CHILD && exit === undefined)
   if (daemon === undefined || !(await isDeaf(daemon.pid))) return
+  if (!canBeUnplugged(instance.record, device.key)) {
+    context.log.warn('vsock deaf until the next start: its device cannot leave', { instance: instance.key })
+    return
+  }
   context.log.warn('vsock deaf: the guest gets another device', { instance: instance.key })
   try {
     await unplugForAWhile(instance, device.key, context.limits.unplugMs)

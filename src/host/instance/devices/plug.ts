@@ -71,13 +71,13 @@ export async function plug(
 export async function plugBack(
   instance: MachineInstance,
   request: PlugRequest,
-  { chooseCid, machines, starting }: PlugParts,
+  { chooseCid, starting }: PlugParts,
 ): Promise<void> {
   const isOfDocument = instance.record.document !== undefined
-  if (isOfDocument) await reserveCid(instance, request.device?.vsock?.cid ?? 0, chooseCid)
-  const planned = isOfDocument
-    ? await plannedVsock(instance, request, machines)
-    : await plannedDevice(instance, request, chooseCid)
+  // Which checks the context id.
+  const back = isOfDocument ? plannedVsock(instance, request) : undefined
+  if (back !== undefined) await reserveCid(instance, request.device?.vsock?.cid ?? 0, chooseCid)
+  const planned = isOfDocument ? back : await plannedDevice(instance, request, chooseCid)
   if (planned !== undefined) await plugPlanned(instance, request.deviceKey, { planned, starting })
 }
 

@@ -3,6 +3,7 @@ import { AgentError, messageOf } from '../../../base/errors.ts'
 import { PlugRequest } from '../../../gen/microvm/instance/v1/instance.ts'
 import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { attachStreams } from '../ask-agent.ts'
+import { placeOfVsock } from '../documents/document-record.ts'
 import type { MachineInstance } from '../instance.ts'
 import { plugBack, settlePlugs, specificationOf, unplug } from './plug.ts'
 
@@ -11,7 +12,9 @@ function replugStep({ key, recorded, record }: MachineInstance, deviceKey: strin
   const { devices = {}, backends = {} } = record.specification ?? {}
   const device = devices[deviceKey]
   const backend = backends[device?.backend ?? '']
-  const request = PlugRequest.encode(PlugRequest.fromPartial({ key, deviceKey, device, backend })).finish()
+  const features = placeOfVsock(record, deviceKey)
+  const whole = PlugRequest.fromPartial({ key, deviceKey, device, backend, ...(features && { features }) })
+  const request = PlugRequest.encode(whole).finish()
   return recorded.step('replug', [deviceKey, Buffer.from(request).toString('base64')])
 }
 

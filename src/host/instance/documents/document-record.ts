@@ -9,7 +9,7 @@ import type { DocumentRecord, InstanceRecord } from '../../../gen/microvm/instan
 import { checkHardware } from '../../machine/check-hardware.ts'
 import { type Document, parseDocument, readMachine } from '../../machine/document/document.ts'
 import { API_VERSION, type Machine } from '../../machine/machine.ts'
-import { withVsock } from '../../machine/plugged.ts'
+import { canLeave, type LeftVsock, withVsock } from '../../machine/plugged.ts'
 import { asSpec, type Backends } from '../../qemu/machine/as-spec.ts'
 import { backendFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
@@ -98,23 +98,46 @@ export function withOwnHardware(document: DocumentRecord, newMac: (mac: string) 
   return { ...document, saved: own('saved'), desired: own('desired'), current: own('current') }
 }
 
-/** Whether a device is behind a root port, from which it can be unplugged on q35. */
-export function isBehindPort(
-  { document, specification }: Readonly<InstanceRecord>,
-  deviceKey: string,
-): boolean {
-  const machine = machinesOf({ document })?.current
-  if (machine === undefined) return (specification?.devices[deviceKey]?.port ?? '') !== ''
-  const { address } = machine.devices[deviceKey] ?? {}
-  return address?.type === 'pci' && address.bus !== 0
+/** Whether the guest can let go of a device that it has booted with. */
+export function canBeUnplugged(record: Readonly<InstanceRecord>, deviceKey: string): boolean {
+  const machine = machinesOf(record)?.current
+  if (machine !== undefined) return canLeave(machine, deviceKey)
+  const { board, devices } = record.specification ?? {}
+  return !/q35/.test(board?.machine ?? '') || (devices?.[deviceKey]?.port ?? '') !== ''
 }
 
-/** The document with those of the vsock devices in its saved machine that had left for a while. */
-export function withVsocks(document: DocumentRecord, left: readonly PlugRequest[]): DocumentRecord {
+/** What a vsock device that leaves for a while has besides the words of a specification, as `features` of its PlugRequest. */
+export function placeOfVsock(record: Readonly<InstanceRecord>, deviceKey: string): string {
+  const { address } = machinesOf(record)?.current?.devices[deviceKey] ?? {}
+  return address === undefined ? '' : JSON.stringify(address)
+}
+
+/** Undefined for what is no vsock device. */
+export function leftVsock({ device, features = '' }: PlugRequest): LeftVsock | undefined {
+  if (device?.vsock === undefined) return undefined
+  return { backend: device.backend, cid: device.vsock.cid, address: jsonOf(features) }
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+/** The document, whose saved machine has again the vsock devices that had left for a while. */
+export function withVsocks(document: DocumentRecord, requests: readonly PlugRequest[]): DocumentRecord {
+  if (requests.length === 0 || !isRead(document.saved)) return document
   let saved = parse(document.saved, 'saved')
-  for (const { device, deviceKey } of left) {
-    if (device?.vsock === undefined || saved.devices[deviceKey] !== undefined) continue
-    saved = withVsock(saved, deviceKey, { backend: device.backend, cid: device.vsock.cid })
+  for (const request of requests) {
+    const left = leftVsock(request)
+    if (left === undefined || saved.devices[request.deviceKey] !== undefined) continue
+    try {
+      saved = withVsock(saved, request.deviceKey, left)
+    } catch {
+      // It has no place any more: a machine can be stopped all the same.
+    }
   }
   return { ...document, saved: JSON.stringify(saved) }
 }

@@ -10,11 +10,12 @@ import { provisionsFor } from '../../qemu/machine/provisions.ts'
 import type { Part } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
 import { pathOf } from '../../spec/component-path.ts'
+import { backendFromProto } from '../../spec/from-proto.ts'
 import type { VmSpec } from '../../spec/spec.ts'
 import { specToProto } from '../../spec/to-proto.ts'
 import { withoutDevices } from '../devices/specification.ts'
 import type { MachineInstance } from '../instance.ts'
-import { machinesOf, runningOf } from './document-record.ts'
+import { leftVsock, machinesOf, runningOf } from './document-record.ts'
 import type { HostMachines } from './host-machines.ts'
 
 /** A device before it is plugged in. */
@@ -63,57 +64,49 @@ export async function plannedFeatures(
     )
   }
   const next = withPlugged(machine, wish, key, machines.defaults)
-  const at = `features.${next.devices[key]?.kind === 'nic' ? 'network' : 'storage'}[0]`
-  return await plannedIn(next, key, { at, context, machines, record })
+  const device = next.devices[key]
+  const backend = device?.backend ?? ''
+  const at = `features.${device?.kind === 'nic' ? 'network' : 'storage'}[0]`
+  const fields = new Map(backend === '' ? [] : [[backend, at]])
+  const provided = await machines.provide(next, record, context.folder, fields)
+  return plannedIn(next, key, record, provided.backends)
 }
 
-/** The vsock device of a document's machine, which had left it for a while. */
-export async function plannedVsock(
-  { context, key, record }: MachineInstance,
-  { device, deviceKey }: PlugRequest,
-  machines: HostMachines | undefined,
-): Promise<PlannedDevice | undefined> {
-  const at = pathOf('devices', deviceKey)
-  if (machines === undefined || device?.vsock === undefined)
-    throw new AgentError('FAILED_PRECONDITION', `instance ${key}: ${at}: not a vsock device of a document`)
+/** The vsock device of a document's machine, which had left it for a while; undefined for one that is there. */
+export function plannedVsock({ record }: MachineInstance, request: PlugRequest): PlannedDevice | undefined {
   const { machine } = runningOf(record)
+  const { backend, deviceKey } = request
   if (machine.devices[deviceKey] !== undefined) return undefined
-  const next = withVsock(machine, deviceKey, { backend: device.backend, cid: device.vsock.cid })
-  return await plannedIn(next, deviceKey, { at, context, machines, record })
+  const left = leftVsock(request)
+  if (left === undefined || backend === undefined)
+    throw new AgentError('FAILED_PRECONDITION', `${pathOf('devices', deviceKey)}: not a vsock device`)
+  const found = { [left.backend]: backendFromProto(left.backend, backend) }
+  return plannedIn(withVsock(machine, deviceKey, left), deviceKey, record, found)
 }
 
-/** The device `key` of the machine that is to be, `next`. */
-async function plannedIn(
+/** The device `key` of the machine that is to be, `next`, with what this host puts behind it. */
+function plannedIn(
   next: Machine,
   key: string,
-  {
-    at,
-    context,
-    machines,
-    record,
-  }: Pick<MachineInstance, 'context' | 'record'> & {
-    readonly at: string
-    readonly machines: HostMachines
-  },
-): Promise<PlannedDevice> {
+  record: Readonly<InstanceRecord>,
+  found: Backends,
+): PlannedDevice {
   const { document } = record
   const all = machinesOf(record)
   if (document === undefined || all === undefined)
-    throw new AgentError('INTERNAL', `${at}: no machine of a document`)
+    throw new AgentError('INTERNAL', `device ${key}: no machine of a document`)
   const { backends, machine } = runningOf(record)
   const device = next.devices[key]
   const backend = device?.backend ?? ''
-  const fields = new Map(backend === '' ? [] : [[backend, at]])
-  const provided = await machines.provide(next, record, context.folder, fields)
-  const found = provided.backends[backend]
-  const nextBackends = found === undefined ? backends : { ...backends, [backend]: found }
+  const own = found[backend]
+  const nextBackends = own === undefined ? backends : { ...backends, [backend]: own }
   const wished = next.backends[backend]
   const add = (to: typeof machine) => ({
     ...to,
     devices: { ...to.devices, ...(device && { [key]: device }) },
     backends: { ...to.backends, ...(wished && { [backend]: wished }) },
   })
-  const own = {
+  const added = {
     ...document,
     saved: JSON.stringify(add(all.saved)),
     desired: JSON.stringify(add(all.desired ?? machine)),
@@ -121,7 +114,7 @@ async function plannedIn(
   }
   const spec = asSpec(next, nextBackends)
   const specification = specToProto(spec)
-  const done = { document: { ...own, current: JSON.stringify(next) } }
+  const done = { document: { ...added, current: JSON.stringify(next) } }
   const partsFor = (host: PartsHost): readonly Part[] =>
     machineDeviceParts(next, key, {
       provide: provisionsFor(next, nextBackends, { ...host, ownFile: (name) => name }),
@@ -130,7 +123,7 @@ async function plannedIn(
     spec,
     specification,
     backend,
-    set: { specification, document: own },
+    set: { specification, document: added },
     done,
     planned: { specification, ...done },
     partsFor,

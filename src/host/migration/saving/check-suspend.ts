@@ -1,7 +1,7 @@
 import { AgentError } from '../../../base/errors.ts'
 import { type Backend, type Device, File_Access } from '../../../gen/microvm/instance/v1/instance.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
-import { isBehindPort } from '../../instance/documents/document-record.ts'
+import { canBeUnplugged } from '../../instance/documents/document-record.ts'
 import type { MachineInstance } from '../../instance/instance.ts'
 import { refuseUndecided } from '../../instance/moving/undecided.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -30,8 +30,13 @@ export async function checkSuspend(
     const at = pathOf('devices', name)
     const cannot = `${at}: its daemon reads the guest's memory, so it has to leave`
     if (board?.machine === 'microvm') throw fail(`${cannot}, and machine microvm lets none go`)
-    if (/q35/.test(board?.machine ?? '') && !isBehindPort(record, name))
-      throw fail(`${cannot}, and the first bus of q35 lets none go, want it in a root port`)
+    if (!canBeUnplugged(record, name)) {
+      const isQ35 = /q35/.test(board?.machine ?? '')
+      const why = isQ35
+        ? 'the first bus of q35 lets none go, want it in a root port'
+        : 'it shares its slot or is behind a bridge, want it in a slot of its own'
+      throw fail(`${cannot}, and ${why}`)
+    }
     if (!wasRunning) throw fail(`${cannot}, and the guest is paused, want it running`)
   }
   if (hasAgent && !wasRunning)

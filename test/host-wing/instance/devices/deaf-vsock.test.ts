@@ -46,8 +46,11 @@ describe('a deaf vsock daemon whose device QEMU does not let go', () => {
   })
 })
 
-describe.each(['pc', 'q35'])('a deaf vsock daemon of a document on %s', (type) => {
-  const document = `{kind: VM, spec: {features: {machine: {type: ${type}}, vsock: {cid: 42}, storage: [{source: data}]}}}`
+describe.each([
+  ['pc', ', address: "00:10.0"'],
+  ['q35', ''],
+])('a deaf vsock daemon of a document on %s', (type, address) => {
+  const document = `{kind: VM, spec: {features: {machine: {type: ${type}}, vsock: {cid: 42${address}}, storage: [{source: data}]}}}`
 
   async function running() {
     const wing = new FakeWing()
