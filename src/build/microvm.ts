@@ -44,7 +44,7 @@ function bundleOptions(outdir: string): BuildOptions {
     outExtension: { '.js': '.mjs' },
     plugins: [placesOfSources, esbuildApart],
     splitting: true,
-    // What grpc-js would load for services that nobody asks it for.
+    // grpc-js would load it for its services admin and channelz, which this program does not serve.
     external: ['@grpc/proto-loader'],
     format: 'esm',
     target: TARGET,

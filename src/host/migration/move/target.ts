@@ -298,7 +298,7 @@ async function finish(instance: MachineInstance, { atStep }: ArrivalParts, send:
   send({ done: { operation: recorded.timeline?.operation() } })
 }
 
-/** Otherwise QEMU keeps them, and the next move fails. After the step is dropped, nobody can close them. */
+/** QEMU would keep its channels, and the next move would fail. The step must not be dropped before. */
 async function closeChannels(instance: MachineInstance): Promise<void> {
   const { context } = instance
   const qemu = { ...context, qmp: instance.machine().qmp, signal: instance.ending }
