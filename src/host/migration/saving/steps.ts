@@ -152,7 +152,13 @@ export async function save(
     // The next daemon undoes what is written down.
     if (instance.isLetGo) throw named(error, { step, folder, fault })
     const reason = `${failed}: ${recordedText(error, instance)}`
-    await recorded.note({ set: standing(fault), drop: [stepOf(saving)], kind: 'state', text: reason })
+    await recorded.note({
+      set: standing(fault),
+      drop: [stepOf(saving)],
+      kind: 'state',
+      text: reason,
+      frees: true,
+    })
     throw named(error, { step, folder, fault })
   }
   return times

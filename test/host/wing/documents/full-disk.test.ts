@@ -23,8 +23,14 @@ const WANTED: Readonly<Record<Attempt['call'], readonly string[]>> = {
   merge: [],
   // What else is lacking is told with the step and the folder.
   suspend: ['*.qcow2', 'console.ring', 's', 'uefi-variables.fd'],
-  resume: ['*.qcow2', 'console.ring', 'resumed.json', 'uefi-variables.fd'],
-  clone: ['disks', '*.qcow2', 'console.ring', 'uefi-variables.fd'],
+  resume: [
+    ...['*.qcow2', 'console.ring', 'console.ring or qemu.log', 'exits', 'holder.sock', 'qmp.sock', 'run'],
+    ...['metadata0-backend.pb', 'resumed.json', 'specification.binpb', 'uefi-variables.fd'],
+  ],
+  clone: [
+    ...['*.qcow2', 'console.ring', 'console.ring or qemu.log', 'exits', 'holder.sock', 'qmp.sock', 'run'],
+    ...['metadata0-backend.pb', 'specification.binpb', 'uefi-variables.fd'],
+  ],
 }
 
 /** `npm run instances` saves machines, and this group does what is done more often. */
@@ -65,7 +71,7 @@ it.each([['a life', LIFE], ...(ALL ? ([['a machine as a file', SAVED]] as const)
 /** `/folder/full/s/instances/n-1/exits: ENOSPC` is of `exits`, and so is `holder of /folder/full/s/instances/n-1: exits: ENOSPC`. */
 function fileOf(message: string, folder: string): string {
   const [, path = '', file] =
-    /^(?:holder of |clone \w+: |[a-z]+: )?(\/.*?)(?:: ([\w.]+))?: (?:ENOSPC|database or disk is full)$/.exec(
+    /^(?:clone \w+: |[a-z]+: )?(?:holder of )?(\/.*?)(?:: ([\w.]+))?: (?:ENOSPC|database or disk is full)(?:; no clone was made)?$/.exec(
       message,
     ) ?? []
   if (!path.startsWith(`${folder}/`)) return message
