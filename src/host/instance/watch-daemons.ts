@@ -33,7 +33,10 @@ export function watchDaemons(instance: MachineInstance, machine: Machine): void 
     )
     if (step === undefined || context.machine !== machine) return
     const handled = instance.change(() => onEnd(step), neverAborted)
-    handled.catch((error) => context.log.warn('daemon not started again', { name, error: messageOf(error) }))
+    handled.catch((error) => {
+      if (context.machine === machine)
+        context.log.warn('daemon not started again', { name, error: messageOf(error) })
+    })
   })
   void machine.gone.then(stopListening)
 }

@@ -2,22 +2,27 @@ import { execFileSync } from 'node:child_process'
 import { copyFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { jsonLogger } from '../../../src/base/log.ts'
 import { SIGTERM } from '../../../src/base/signals.ts'
 import { connectAgent } from '../../../src/client/connection/connect-agent.ts'
 import { agentOf } from '../../../src/client/container/container-session.ts'
 import { connectMachine } from '../../../src/client/daemon/connect-machine.ts'
-import { ChangeStateRequest_Change as Change } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import {
+  ChangeStateRequest_Change as Change,
+  ChangeStateRequest,
+  EnsureInstanceRequest,
+} from '../../../src/gen/microvm/instance/v1/instance.ts'
 import { readMachine } from '../../../src/host/machine/document/document.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
-import { RemoteProcess } from '../../support/containers/pod.ts'
-import { daemonClient } from '../../support/host-wing/running-daemon.ts'
+import { podOf, RemoteProcess } from '../../support/containers/pod.ts'
 import { microvm } from '../../support/microvm/run-microvm.ts'
-import { endChild } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { CRUN, cannotBoot, progress } from '../../support/vm/boot-guest.ts'
-import { createPod } from '../../support/vm/guest-pod.ts'
-import { startDaemonProcess } from '../../support/wing/daemon-process.ts'
+import { createPod, ROOT } from '../../support/vm/guest-pod.ts'
+import { leftovers } from '../../support/wing/leftovers.ts'
+import { MovingHosts } from '../../support/wing/moves/moving-hosts.ts'
+import { ADMIN } from '../../support/wing/requests.ts'
 
 const COUNT = "trap 'exit 7' TERM; i=0; while :; do i=$((i + 1)); echo $i; usleep 20000; done"
 const BOOT_MS = 90_000
@@ -36,17 +41,17 @@ spec:
 `
 
 describe.skipIf(cannotBoot() !== undefined)('a guest of a document', { timeout: 240_000 }, () => {
-  const folder = temporaryFolder()
-  const state = join(folder, 'state')
-  const socket = join(state, 'admin.sock')
-  let daemon: Awaited<ReturnType<typeof startDaemonProcess>>
-  let client: ReturnType<typeof daemonClient>
+  const warnings: string[] = []
+  const sink = (line: string) => void warnings.push(line)
+  const hosts = new MovingHosts(['a', 'b'], jsonLogger({ level: () => 'warn', version: '', pid: 0, sink }))
+  let place: Awaited<ReturnType<typeof vsockAt>>
 
   beforeAll(async () => {
+    const folder = temporaryFolder()
     const disk = join(folder, 'containers.img')
     execFileSync('cp', ['--sparse=always', await ensureContainerRoot(progress), disk])
     const { initrd, kernel } = await ensureImage({ form: 'initrd', progress })
-    const catalogue = join(folder, 'catalogue.toml')
+    hosts.catalogue = join(folder, 'catalogue.toml')
     const own = { kernel: join(folder, 'kernel'), initrd: join(folder, 'initrd') }
     await copyFile(kernel, own.kernel)
     await copyFile(initrd ?? expect.fail('no initrd'), own.initrd)
@@ -55,43 +60,46 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of a document', { timeout: 
       ['images.initrd', own.initrd],
       ['volumes.containers', disk],
     ].map(([table, path]) => `[${table}]\npath = "${path}"\n`)
-    await writeFile(catalogue, `roots = ["${folder}"]\n${entries.join('')}`, { mode: 0o600 })
-    const configuration = join(folder, 'daemon.toml')
-    await writeFile(configuration, `catalogue = "${catalogue}"\n`, { mode: 0o600 })
-    daemon = await startDaemonProcess(state, { words: ['--config', configuration] })
-    client = daemonClient(socket)
+    await writeFile(hosts.catalogue, `roots = ["${folder}"]\n${entries.join('')}`, { mode: 0o600 })
+    const { instances } = await hosts.open('a')
+    const made = { properties: { key: 'web' }, document: DOCUMENT }
+    await instances.ensure(EnsureInstanceRequest.fromPartial(made), ADMIN)
+    const run = ChangeStateRequest.fromPartial({ key: 'web', change: Change.RUN })
+    await instances.changeState(run, ADMIN)
+    const connection = await connected('a')
+    await createPod(agentOf(connection), '10')
+    connection.close()
+    place = await vsockAt('a')
+    expect(place).toMatchObject({ kind: 'vsock' })
   }, BOOT_MS)
   afterAll(async () => {
-    await client?.instances.remove({ key: 'web' }).catch(() => {})
-    client?.close()
-    await endChild(daemon)
+    await hosts.end()
+    expect(warnings).toEqual([])
+    for (const id of ['a', 'b']) expect(leftovers(hosts.host(id).machines.folder)).toEqual([])
   })
 
-  async function connected() {
+  async function connected(id: string) {
+    const { socket } = await hosts.open(id)
     const dialer = { connect: (signal: AbortSignal) => connectMachine(socket, 'web', signal) }
     return await connectAgent(dialer, AbortSignal.timeout(BOOT_MS))
   }
-  async function vsock() {
-    const { configurations } = await client.instances.getInstance({ key: 'web' })
+  async function vsockAt(id: string) {
+    const { configurations } = await (await hosts.open(id)).instances.get('web', ADMIN)
     const { plugged: _, ...device } =
       readMachine(JSON.parse(configurations?.current ?? '')).devices.vsock0 ?? {}
     return device
   }
 
   it('is saved without its vsock device, which comes back to its place', async () => {
-    await client.instances.ensureInstance({ properties: { key: 'web' }, document: DOCUMENT })
-    await client.instances.changeState({ key: 'web', change: Change.RUN })
-    const connection = await connected()
-    const pod = await createPod(agentOf(connection), '10')
-    const counter = await pod.run('counter', ['sh', '-c', COUNT])
+    const connection = await connected('a')
+    const counter = await podOf(agentOf(connection), ROOT).run('counter', ['sh', '-c', COUNT])
     const before = await counter.readUntil('\n5\n')
-    const place = await vsock()
-    expect(place).toMatchObject({ kind: 'vsock' })
     connection.close()
+    const { socket } = await hosts.open('a')
     expect(await microvm(['suspend', 'web', 'pod', '--socket', socket])).toMatchObject({ status: 0 })
     expect(await microvm(['resume', 'pod', 'web', '--socket', socket])).toMatchObject({ status: 0 })
-    const there = await connected()
-    expect(await vsock()).toEqual(place)
+    const there = await connected('a')
+    expect(await vsockAt('a')).toEqual(place)
     const goesOn = new RemoteProcess(agentOf(there), 'counter')
     const after = await goesOn.readUntil('\n')
     await goesOn.signal(SIGTERM)

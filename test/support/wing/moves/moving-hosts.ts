@@ -45,6 +45,8 @@ export class MovingHosts {
   replaced: Readonly<Record<string, Backend>> = {}
   /** Of a collector that gets the spans of those that are opened later. */
   otlpEndpoint: string | undefined
+  /** Of the names in documents. */
+  catalogue: string | undefined
   /** How long the end of a daemon waits for its moves: by default it is a death. */
   settleMs = 0
   readonly #hosts = new Map<string, MovingHost>()
@@ -92,7 +94,9 @@ export class MovingHosts {
     const host = this.host(id)
     host.daemon = await startDaemon({
       ...{ stateFolder: host.machines.folder, mock: false, acceleration: 'tcg', log: this.log },
-      configuration: { tenants: [], host: host.settings, otlpEndpoint: this.otlpEndpoint },
+      configuration: {
+        ...{ tenants: [], host: host.settings, otlpEndpoint: this.otlpEndpoint, catalogue: this.catalogue },
+      },
       ...{ controller: this.controller, settleMs: this.settleMs },
       atStep: (operation, step) => host.atStep(operation, step),
     })
