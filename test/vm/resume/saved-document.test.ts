@@ -12,6 +12,7 @@ import {
   ChangeStateRequest,
   EnsureInstanceRequest,
 } from '../../../src/gen/microvm/instance/v1/instance.ts'
+import { readRing } from '../../../src/host/instance/holder/holder-files.ts'
 import { readMachine } from '../../../src/host/machine/document/document.ts'
 import { ensureContainerRoot } from '../../../src/image/container-root.ts'
 import { ensureImage } from '../../../src/image/ensure-image.ts'
@@ -107,5 +108,34 @@ describe.skipIf(cannotBoot() !== undefined)('a guest of a document', { timeout: 
     expect(numbers).toEqual(numbers.map((_, index) => `${index + 1}`))
     expect(await goesOn.wait()).toBe(7)
     there.close()
+  })
+
+  it('moves to another host and back without its vsock device, which comes back to its place', async () => {
+    const connection = await connected('a')
+    const { instances } = await hosts.open('a')
+    const stream = { key: 'web', container: 'streamed', exec: '', stream: 'stdout' }
+    const { port } = await instances.allocatePort(stream, ADMIN)
+    const ports = { stdoutPort: port }
+    await podOf(agentOf(connection), ROOT).run('streamed', ['sh', '-c', COUNT], { ports })
+    connection.close()
+    const linesAt = async (id: string) => {
+      const { bytes } = await readRing(hosts.host(id).machines.folderOf(), port)
+      return bytes.toString().split('\n').slice(0, -1)
+    }
+    for (const [from, to] of [
+      ['a', 'b'],
+      ['b', 'a'],
+    ] as const) {
+      await hosts.move(from, to)
+      expect((await hosts.open(from)).instances.list(ADMIN)).toEqual([])
+      expect(await vsockAt(to)).toEqual(place)
+      const there = await connected(to)
+      await agentOf(there).statsContainer({ containerId: 'streamed' })
+      there.close()
+      const { length } = await linesAt(to)
+      await expect.poll(async () => (await linesAt(to)).length, { timeout: BOOT_MS }).toBeGreaterThan(length)
+      const lines = await linesAt(to)
+      expect(lines).toEqual(lines.map((_, index) => `${index + 1}`))
+    }
   })
 })

@@ -10,7 +10,7 @@ import {
 } from '../../../gen/vm.ts'
 import { clientFor } from '../../../rpc/client.ts'
 import { specificationOf } from '../../instance/devices/plug.ts'
-import { withoutDevices } from '../../instance/devices/specification.ts'
+import { withoutPresent } from '../../instance/documents/plug-features.ts'
 import { readRing } from '../../instance/holder/holder-files.ts'
 import { withoutVolumes, withVolumeHosts } from '../../instance/leases/check-lease.ts'
 import type { Migrating } from '../../instance/moves.ts'
@@ -363,9 +363,7 @@ const REFUSALS = ['FAILED_PRECONDITION', 'INVALID_ARGUMENT', 'RESOURCE_EXHAUSTED
 /** The machine as its state will be: one device has left it by then. */
 function withoutLeaving({ known, vsock }: Saving): Saving['known'] {
   const { record } = known
-  const { specification } = record
-  if (vsock === undefined || specification === undefined) return known
-  return { ...known, record: { ...record, specification: withoutDevices(specification, [vsock]) } }
+  return vsock === undefined ? known : { ...known, record: { ...record, ...withoutPresent(record, [vsock]) } }
 }
 
 async function* decoded(call: StreamCall): AsyncGenerator<MoveResponse, void> {
