@@ -56,14 +56,15 @@ async function followState(instance: MachineInstance): Promise<void> {
 
 async function onReset(instance: MachineInstance, byGuest: boolean): Promise<void> {
   const { record, recorded, context } = instance
-  const { count, seconds } = record.specification?.rebootLimit ?? REBOOT_LIMIT
   const now = context.clock.monotonicMs()
+  if (byGuest && now - instance.resetMs < FIRMWARE_MS)
+    // The boot has hardly begun: those who wait for its guest go on waiting.
+    return await recorded.commit({ kind: 'state', text: 'the firmware has reset the machine' })
+  instance.resetMs = now
+  const { count, seconds } = record.specification?.rebootLimit ?? REBOOT_LIMIT
   const recent = record.rebootsMs.filter((time) => now - Number(time) < seconds * 1000)
-  const isByFirmware = byGuest && now - instance.resetMs < FIRMWARE_MS
-  const isCounted = byGuest && !isByFirmware
-  if (!isByFirmware) instance.resetMs = now
-  const rebootsMs = isCounted ? [...recent, BigInt(now)] : recent
-  const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (isCounted ? 1 : 0) }
+  const rebootsMs = byGuest ? [...recent, BigInt(now)] : recent
+  const set = { bootId: randomUUID(), rebootsMs, reboots: record.reboots + (byGuest ? 1 : 0) }
   const text = byGuest ? 'the guest has rebooted' : 'the machine was reset'
   instance.beginBoot(text)
   const drop = await endStreams(instance)

@@ -66,7 +66,7 @@ export class MachineInstance {
   readonly context: StepContext
   /** The last error of each block node of QEMU, since its start. */
   readonly diskErrors = new Map<string, string>()
-  /** When the guest was last reset, by CLOCK_MONOTONIC; the firmware's own resets after that do not count. */
+  /** When a guest that has not answered since was last reset, by CLOCK_MONOTONIC; what follows at once is its firmware's. */
   resetMs = -Infinity
   /** Whose port is whose. */
   readonly streams = new Map<number, StreamRecord>()

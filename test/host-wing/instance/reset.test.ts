@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { ChangeStateRequest_Change as Change, State } from '../../../src/gen/microvm/instance/v1/instance.ts'
 import type { Caller, Instances } from '../../../src/host/instance/instances.ts'
 import { mortalRegistry } from '../../support/wing/deaths/mortal-registry.ts'
@@ -108,21 +108,36 @@ describe('the streams of a boot', () => {
     },
   }
 
-  it.each(Object.keys(ended) as (keyof typeof ended)[])('end by name with a %s', async (by) => {
-    const wing = new FakeWing()
+  /** A machine with an agent that greets its callers once it is ready. */
+  async function made(wing: FakeWing, ready = Promise.resolve()) {
     const instances = await wing.open()
     await instances.ensure(ensureRequest('web', { specification: vsock }), ADMIN)
     const [name = ''] = readdirSync(join(wing.folder, 'instances'))
     const folder = join(wing.folder, 'instances', name, 'run')
     mkdirSync(folder, { recursive: true })
-    const agent = createServer((peer) => peer.once('data', () => peer.write('OK 1\nhello')))
+    const agent = createServer((peer) =>
+      peer.once('data', () => void ready.then(() => peer.write('OK 1\nhello'))),
+    )
     agent.listen(join(folder, 'vsock.sock'))
+    onTestFinished(async () => {
+      await instances.close()
+      agent.close()
+    })
+    return instances
+  }
+  async function greeted(instances: Instances) {
     const bytes = instances.connectAgent('web', endless(), ADMIN)[Symbol.asyncIterator]()
     expect(String((await bytes.next()).value)).toBe('hello')
-    const { port } = await instances.allocatePort(
-      { key: 'web', container: 'c', exec: '', stream: 'stdout' },
-      ADMIN,
-    )
+    return bytes
+  }
+  const allocated = (instances: Instances) =>
+    instances.allocatePort({ key: 'web', container: 'c', exec: '', stream: 'stdout' }, ADMIN)
+
+  it.each(Object.keys(ended) as (keyof typeof ended)[])('end by name with a %s', async (by) => {
+    const wing = new FakeWing()
+    const instances = await made(wing)
+    const bytes = await greeted(instances)
+    const { port } = await allocated(instances)
     const isEnded = { code: 'ABORTED', message: ended[by].message }
     const expected = expect(bytes.next()).rejects.toMatchObject(isEnded)
     await ended[by].end(instances, wing)
@@ -131,8 +146,33 @@ describe('the streams of a boot', () => {
     expect(await wing.rows()).toEqual(expect.not.arrayContaining([`web/${port}`]))
     const attached = instances.attach({ key: 'web', port, offset: 0n }, ADMIN)[Symbol.asyncIterator]()
     await expect(attached.next()).rejects.toMatchObject({ code: 'NOT_FOUND' })
-    await instances.close()
-    agent.close()
+  })
+
+  it('outlive what the firmware resets after a reset', async () => {
+    const wing = new FakeWing()
+    const { promise: booted, resolve: boot } = Promise.withResolvers<void>()
+    const instances = await made(wing, booted)
+    const { bootId } = await change(instances, Change.RESET)
+    const { port } = await allocated(instances)
+    const caller = greeted(instances)
+    const { sequence } = await instances.get('web', ADMIN)
+    await ended.reboot.end(instances, wing)
+    await expect.poll(async () => (await instances.get('web', ADMIN)).sequence).toBeGreaterThan(sequence)
+    boot()
+    await caller
+    expect(await instances.streams('web', ADMIN)).toMatchObject([{ port }])
+    expect((await instances.get('web', ADMIN)).bootId).toBe(bootId)
+  })
+
+  it('end with a reboot that follows a reset at once, of a guest that has answered', async () => {
+    const wing = new FakeWing()
+    const instances = await made(wing)
+    await change(instances, Change.RESET)
+    const bytes = await greeted(instances)
+    const expected = expect(bytes.next()).rejects.toMatchObject({ message: ended.reboot.message })
+    await ended.reboot.end(instances, wing)
+    await expected
+    await expect.poll(async () => (await instances.get('web', ADMIN)).reboots).toBe(1)
   })
 })
 

@@ -37,7 +37,11 @@ export async function* reachAgent(reaching: Reaching): AsyncGenerator<Uint8Array
   found.machine()
   if (isMoving(found)) throw new Moving(key, Promise.resolve(undefined))
   const during = found.duringBoot(signal)
-  yield* joined(await dialAgent(found, during), input, during)
+  for await (const data of joined(await dialAgent(found, during), input, during)) {
+    // No firmware answers, but a boot that is over may have.
+    if (!during.aborted) found.resetMs = -Infinity
+    yield data
+  }
 }
 
 /** A host of the CA that has not had the machine has no caller for it. */
