@@ -24,7 +24,7 @@ import { instanceFolderName, specKey } from '../spec/spec-key.ts'
 import { adoptAll } from './adopt.ts'
 import { watchForPanic } from './console/console-panic.ts'
 import { describeEqual, describeInstance, isVisible } from './describe-instance.ts'
-import { refuseServed } from './devices/disk-in-use.ts'
+import { refuseOtherDisks, refuseServed } from './devices/disk-in-use.ts'
 import { plug, reserveCid, unplug } from './devices/plug.ts'
 import { replaceBackend } from './devices/replace-backend.ts'
 import { CpuChoices } from './documents/cpu-choices.ts'
@@ -184,7 +184,8 @@ class HostInstances implements Instances {
         if (vsock !== undefined && !isSaved)
           await reserveCid(starting, vsock.cid, (cid) => this.#chooseCid(cid))
         // The layers of a saved machine come with its other files, which were checked.
-        if (!isSaved) await prepareStart(starting, { ...starting.record, ...prepared })
+        if (isSaved) refuseOtherDisks(starting.record.document, prepared.document)
+        else await prepareStart(starting, { ...starting.record, ...prepared })
         refuseServed(prepared.document, starting, this.#starting)
         this.#starting.set(starting, prepared.document)
         const pinnedCpus = await this.#cpus.choose(starting, prepared.document)

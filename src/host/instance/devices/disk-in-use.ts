@@ -6,6 +6,7 @@ import {
   InstanceRecord,
   type StepRecord,
 } from '../../../gen/microvm/instance/v1/records.ts'
+import type { Backends as MachineBackends } from '../../qemu/machine/as-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
 import { type NetworkDisk, plainDiskUrl } from '../../spec/spec.ts'
 import { nodeNames, specKey } from '../../spec/spec-key.ts'
@@ -182,6 +183,31 @@ export function servedDisks(document: DocumentRecord | undefined): Readonly<Reco
   const backends: Readonly<Record<string, { readonly kind: string }>> = JSON.parse(document?.backends || '{}')
   return Object.fromEntries(
     Object.entries(backends).filter((each): each is [string, NetworkDisk] => each[1].kind === 'network-disk'),
+  )
+}
+
+/** Refuses a disk whose name means another one by now: what goes on is a machine that was `saved` with the first. */
+export function refuseOtherDisks(
+  saved: DocumentRecord | undefined,
+  document: DocumentRecord | undefined,
+): void {
+  const [before, now] = [disksBehind(saved), disksBehind(document)]
+  for (const key of new Set([...before.keys(), ...now.keys()])) {
+    const [wanted = 'none', found = 'none'] = [before.get(key), now.get(key)]
+    if (found === wanted) continue
+    const text = `${found}, want ${wanted}: the machine was saved with that`
+    throw new AgentError('FAILED_PRECONDITION', `${volumeField(document, key)}: ${text}`)
+  }
+}
+
+/** Where the disks of a machine are, by the keys of their backends. */
+function disksBehind(document: DocumentRecord | undefined): ReadonlyMap<string, string> {
+  const backends: MachineBackends = JSON.parse(document?.backends || '{}')
+  return new Map(
+    Object.entries(backends).flatMap(([key, backend]) => {
+      if (backend.kind === 'file') return [[key, backend.path]]
+      return backend.kind === 'network-disk' ? [[key, plainDiskUrl(backend.url)]] : []
+    }),
   )
 }
 

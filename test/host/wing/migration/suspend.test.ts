@@ -214,6 +214,15 @@ describe('a machine that is suspended', { timeout: TIMEOUT_MS }, () => {
     const suspend = { key: 'web', name: 'one', withoutAgent: true }
     await instances.suspend(SuspendInstanceRequest.fromPartial(suspend), ADMIN)
     const request = EnsureInstanceRequest.fromPartial({ properties: { key: 'web' }, saved: { name: 'one' } })
+    const catalogue = readFileSync(plan.catalogue, 'utf8')
+    const other = image(join(folder, 'images'), 'another', 16)
+    const root = join(folder, 'images', 'root')
+    writeFileSync(plan.catalogue, catalogue.replace(`"${root}"`, `"${other}"`))
+    await expect(instances.ensure(request, ADMIN)).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: `spec.features.storage[0].source: ${other}, want ${root}: the machine was saved with that`,
+    })
+    writeFileSync(plan.catalogue, catalogue)
     const resumed = await instances.ensure(request, ADMIN)
     expect([resumed.state, resumed.configurations?.current]).toEqual([State.RUNNING, configurations?.current])
     await instances.remove('web', ADMIN)

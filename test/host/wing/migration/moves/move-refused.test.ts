@@ -23,8 +23,10 @@ import { dialHost } from '../../../../../src/host/tls/dial-host.ts'
 import { clientFor } from '../../../../../src/rpc/client.ts'
 import { listeningPorts } from '../../../../support/processes.ts'
 import { leftovers } from '../../../../support/wing/leftovers.ts'
+import { DOCUMENT_LIFE } from '../../../../support/wing/lives/document-life.ts'
 import { hostOf } from '../../../../support/wing/moves/host-certificates.ts'
 import { MovingHosts } from '../../../../support/wing/moves/moving-hosts.ts'
+import { documentLifePlan } from '../../../../support/wing/real-wing.ts'
 import { ADMIN, file } from '../../../../support/wing/requests.ts'
 
 const TIMEOUT_MS = 120_000
@@ -356,5 +358,20 @@ it('the device that has to leave comes back as it was, once its guest lets it go
   const reset = ChangeStateRequest.fromPartial({ key: 'web', change: Change.RESET })
   await instances.changeState(reset, ADMIN)
   await expect.poll(now).toEqual(before)
+  await hosts.end()
+})
+
+it('the name of a disk has to mean the same file at the target', { timeout: TIMEOUT_MS }, async () => {
+  const hosts = new MovingHosts(['a', 'b'])
+  const [here, there] = ['here', 'there'].map((name) => documentLifePlan(join(hosts.disks, name)))
+  hosts.catalogue = here?.catalogue
+  const { instances } = await hosts.open('a')
+  await DOCUMENT_LIFE.ensure?.(instances, here ?? expect.fail())
+  const run = ChangeStateRequest.fromPartial({ key: 'web', change: Change.RUN })
+  await instances.changeState(run, ADMIN)
+  hosts.catalogue = there?.catalogue
+  const [other, root] = ['there', 'here'].map((name) => join(hosts.disks, name, 'root'))
+  await expect(hosts.move('a', 'b')).rejects.toThrow(`${other}, want ${root}`)
+  expect((await instances.get('web', ADMIN)).state).toBe(State.RUNNING)
   await hosts.end()
 })
