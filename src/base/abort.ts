@@ -62,18 +62,16 @@ const OVER = new AgentError('CANCELLED', 'the wait is over')
 
 /** Waits for `work` at most `ms`, then throws the error of `late`. The work itself goes on. */
 export async function withTimeout<T>(
-  clock: { readonly sleep: (ms: number, signal: AbortSignal) => Promise<void> },
+  clock: { readonly startTimer: (ms: number, expired: () => void) => () => void },
   ms: number,
   work: Promise<T>,
   late: () => AgentError,
 ): Promise<T> {
-  const done = new AbortController()
-  const elapsed = clock.sleep(Math.min(ms, LONGEST_TIMER_MS), done.signal).then(() => {
-    throw late()
-  })
+  const elapsed = Promise.withResolvers<never>()
+  const stop = clock.startTimer(Math.min(ms, LONGEST_TIMER_MS), () => elapsed.reject(late()))
   try {
-    return await Promise.race([work, elapsed])
+    return await Promise.race([work, elapsed.promise])
   } finally {
-    done.abort(OVER)
+    stop()
   }
 }

@@ -21,12 +21,12 @@ export function linuxClock(native: Native): Clock {
   }
 }
 
-function startTimer(ms: number, expired: () => void): () => void {
+export function startTimer(ms: number, expired: () => void): () => void {
   const timer = setTimeout(expired, ms)
   return () => clearTimeout(timer)
 }
 
-async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   const slept = Promise.withResolvers<void>()
   const stop = startTimer(ms, slept.resolve)
   try {

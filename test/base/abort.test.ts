@@ -1,6 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { abortable, cancelled, deadlineExceeded, LateAbort } from '../../src/base/abort.ts'
+import { abortable, cancelled, deadlineExceeded, LateAbort, withTimeout } from '../../src/base/abort.ts'
+import { FakeClock } from '../support/fakes/fake-clock.ts'
 
 describe('LateAbort', () => {
   it.each(['before', 'after'])('has a signal that fires once, aborted %s its first use', (when) => {
@@ -46,6 +47,26 @@ describe('abortable', () => {
     work.reject(new Error('too late'))
     await turn()
     expect(unhandled).toEqual([])
+  })
+})
+
+describe('withTimeout', () => {
+  it.each(['resolves', 'rejects'])(
+    'gives the outcome of work that %s in time, and keeps no timer',
+    async (how) => {
+      const clock = new FakeClock()
+      const work = how === 'resolves' ? Promise.resolve('done') : Promise.reject(cancelled())
+      const outcome = await withTimeout(clock, 1000, work, deadlineExceeded).catch((error: unknown) => error)
+      expect(outcome).toBe(how === 'resolves' ? 'done' : cancelled())
+      expect(clock.sleeping).toBe(0)
+    },
+  )
+
+  it('throws the error of late work', async () => {
+    const clock = new FakeClock()
+    const work = withTimeout(clock, 1000, new Promise<never>(() => {}), deadlineExceeded)
+    clock.advance(1000)
+    await expect(work).rejects.toBe(deadlineExceeded())
   })
 })
 

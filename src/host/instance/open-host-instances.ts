@@ -1,12 +1,11 @@
 import { constants, readFileSync, statSync } from 'node:fs'
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { buildAddon, buildHolder } from '../../build/native.ts'
 import { LimitedCgroups } from '../../os/cgroup/limited-cgroups.ts'
-import { linuxClock } from '../../os/clock.ts'
+import { linuxClock, sleep, startTimer } from '../../os/clock.ts'
 import { findAgentFolder, loadNative } from '../../os/native.ts'
 import type { Defaults } from '../machine/defaults.ts'
 import { askedQemu } from '../qemu/capabilities.ts'
@@ -188,7 +187,7 @@ function hostParts() {
     links: hostLinks(),
     filters: nftFilters(),
     clock: {
-      sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }),
+      ...{ sleep, startTimer },
       // Since the boot of this host: the next daemon goes on with the times in the records.
       monotonicMs: () => Number(process.hrtime.bigint() / 1_000_000n),
     },

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { withTimeout } from '../../base/abort.ts'
 import { AgentError } from '../../base/errors.ts'
 import { inStep } from '../../base/step.ts'
+import { startTimer } from '../clock.ts'
 import { checkErrno, failed, tooLong, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Tools } from '../process/tools.ts'
@@ -69,7 +70,7 @@ export function linuxMounts(context: MountContext): Mounts {
 
     async reach(folder) {
       const reached = context.tools.run([context.vminit, '--reach', folder], { timeoutMs: REACH_MS })
-      const { exitCode } = await withTimeout(CLOCK, REACH_MS, reached, () => unreached(folder))
+      const { exitCode } = await withTimeout({ startTimer }, REACH_MS, reached, () => unreached(folder))
       checkErrno('reach', folder, -exitCode)
     },
 
@@ -115,13 +116,11 @@ async function unmount(context: MountContext, target: string, flags: number): Pr
   const { unmountMs = UNMOUNT_MS } = context
   const givenUpMs = performance.now() + BUSY_MS
   for (;;) {
-    const result = await withTimeout(CLOCK, unmountMs, unmountOnce(), () => late(target, unmountMs))
+    const result = await withTimeout({ startTimer }, unmountMs, unmountOnce(), () => late(target, unmountMs))
     if (result !== -EBUSY || performance.now() >= givenUpMs) return result
     await sleep(LOOK_MS)
   }
 }
-
-const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }) }
 
 /** Whether a process must unmount it, because the kernel waits for its server and a thread may never return. */
 async function mayLastForEver(context: MountContext, target: string): Promise<boolean> {

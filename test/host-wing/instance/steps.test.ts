@@ -24,6 +24,7 @@ function contextOf(folder: string, holders: Holders): StepContext {
     limits: INSTANCE_LIMITS,
     clock: {
       sleep: (_ms, signal) => abortable(new Promise(() => {}), signal ?? neverAborted),
+      startTimer: () => () => {},
       monotonicMs: () => 0,
     },
     log: silentLogger(),

@@ -19,7 +19,7 @@ function lease(leaseMode: LeaseMode = LeaseMode.LM_FULL_LEASES) {
   const parts = {
     ...{ isOnItsWay: () => true, settings: { leaseMode }, terminate: () => {} },
     us: () => ({ vmName: 'web', namespace: 'default', podName: 'a/web', runId: 1n }),
-    clock: { boottimeNs: () => 1n, sleep },
+    clock: { boottimeNs: () => 1n, sleep, startTimer: () => () => {} },
     ...{ controller, filters, log: silentLogger() },
   }
   const held = Promise.withResolvers<Held>()

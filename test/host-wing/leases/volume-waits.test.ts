@@ -21,7 +21,7 @@ function step() {
   const ending = new AbortController()
   const controller = new FakeLeaseController()
   controller.fenceVolume = async (_, __, signal) => await abortable(never, signal)
-  const clock = { boottimeNs: () => 0n, sleep: () => never }
+  const clock = { boottimeNs: () => 0n, sleep: () => never, startTimer: () => () => {} }
   const filters = { check: async () => {}, apply: async () => {}, run: async () => {} }
   const log = silentLogger()
   const lease = new MachineLease(

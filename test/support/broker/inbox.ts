@@ -1,17 +1,15 @@
 import type { Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { withTimeout } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
+import { startTimer } from '../../../src/os/clock.ts'
 
 /** Shorter than the limit of a test, so that a hung test says what it waited for. */
 const LIMIT_MS = 40_000
 
-const CLOCK = { sleep: (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }) }
-
 /** Returns the result of `promise`; throws an error with `what` after 40 s. */
 function awaited<T>(what: string, promise: Promise<T>): Promise<T> {
   const late = () => new AgentError('DEADLINE_EXCEEDED', `${what}: nothing within ${LIMIT_MS / 1000} s`)
-  return withTimeout(CLOCK, LIMIT_MS, promise, late)
+  return withTimeout({ startTimer }, LIMIT_MS, promise, late)
 }
 
 /** Resolves when the kernel has taken all bytes, or the socket is closed. */

@@ -1,6 +1,5 @@
 import { constants } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { silentLogger } from '../../../src/base/log.ts'
 import { LocalHolder } from '../../../src/host/instance/holder/local-holder.ts'
 import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
@@ -15,6 +14,7 @@ import { openSecrets } from '../../../src/host/secrets/secrets.ts'
 import { CallJournal } from '../../../src/host/service/call-journal.ts'
 import { openApi } from '../../../src/host/service/open-api.ts'
 import { ownPlace, type Place } from '../../../src/microvm/run/boot-guest.ts'
+import { sleep, startTimer } from '../../../src/os/clock.ts'
 
 export interface ChildExit {
   readonly code: number | undefined
@@ -62,7 +62,7 @@ export async function testPlace({ folder, link, networkNamespace }: TestPlaceOpt
     },
     links: { exists: () => false, isRoutable: () => true, connect: async () => {} },
     filters: { check: async () => {}, apply: async () => {}, run: async () => {} },
-    clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }), monotonicMs: () => performance.now() },
+    clock: { sleep, startTimer, monotonicMs: () => performance.now() },
     limits: INSTANCE_LIMITS,
   })
   const journal = await CallJournal.open({ registry, nowMs: Date.now, log })

@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type Ruleset, withoutTable } from '../../../src/host/instance/filters/tap-rules.ts'
 import type { Instances } from '../../../src/host/instance/instances.ts'
@@ -11,6 +10,7 @@ import { type InstancesParts, openInstances } from '../../../src/host/instance/o
 import { memoryRegistry } from '../../../src/host/instance/registry/memory-registry.ts'
 import type { Registry } from '../../../src/host/instance/registry/registry.ts'
 import { specFromProto } from '../../../src/host/spec/from-proto.ts'
+import { sleep, startTimer } from '../../../src/os/clock.ts'
 import { temporaryFolder } from '../temporary-folder.ts'
 import { FakeHolders } from './fakes/fake-holders.ts'
 
@@ -82,7 +82,7 @@ export class FakeWing {
         run: async (commands) => void this.fenceCommands.push(commands),
       },
       clock: {
-        sleep: (ms, signal) => sleep(ms, undefined, { signal }),
+        ...{ sleep, startTimer },
         monotonicMs: () => this.monotonicMs,
       },
       log: silentLogger(),

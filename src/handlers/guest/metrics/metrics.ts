@@ -62,7 +62,7 @@ class Source {
     this.#read = read
   }
 
-  async read(clock: Pick<Clock, 'sleep'>): Promise<Metric[]> {
+  async read(clock: Pick<Clock, 'startTimer'>): Promise<Metric[]> {
     if (this.#reading !== undefined) throw new AgentError('INTERNAL', 'the last reading has not ended')
     const reading = this.#read()
     this.#reading = reading

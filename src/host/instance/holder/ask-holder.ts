@@ -7,7 +7,7 @@ import type { InstanceLimits } from '../limits.ts'
 import type { Holder } from './holder.ts'
 
 interface AskContext {
-  readonly clock: Pick<Clock, 'sleep'>
+  readonly clock: Pick<Clock, 'startTimer'>
   readonly limits: Pick<InstanceLimits, 'holderMs' | 'endMs'>
 }
 

@@ -24,7 +24,7 @@ export interface LeaseHost {
   readonly controller: LeaseController
   /** Greater than any that this host has used. */
   readonly nextRunId: () => Promise<bigint>
-  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
+  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep' | 'startTimer'>
   readonly filters: PacketFilters
   readonly registry: Registry
   readonly log: Logger

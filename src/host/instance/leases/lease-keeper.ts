@@ -5,7 +5,7 @@ import { type RunLeaseUpdate, RunLeaseUpdate_Status as Status } from '../../../g
 import type { Clock } from '../../../os/clock.ts'
 
 export interface LeaseParts {
-  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
+  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep' | 'startTimer'>
   /** Asks the controller for a grant. An answer that comes after the next request is not wanted any more. */
   readonly renew: (nonce: Uint8Array, signal: AbortSignal) => Promise<RunLeaseUpdate>
   /** Has the machine end at this moment of CLOCK_BOOTTIME, whatever becomes of this process, and no earlier. */

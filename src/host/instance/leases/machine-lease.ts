@@ -46,7 +46,7 @@ export interface MachineLeaseParts {
   /** The disks that only this machine may write to, and where they are. */
   readonly volumes?: DeepPartial<VolumePlace>[]
   readonly controller: LeaseController
-  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep'>
+  readonly clock: Pick<Clock, 'boottimeNs' | 'sleep' | 'startTimer'>
   readonly filters: PacketFilters
   readonly log: Logger
   /** Ends the machine at once. */

@@ -43,7 +43,7 @@ export interface VolumesHost {
     find(folder: string): Promise<Holder | undefined>
     kill(folder: string): Promise<void>
   }
-  readonly clock: Pick<Clock, 'sleep'>
+  readonly clock: Pick<Clock, 'sleep' | 'startTimer'>
   readonly limits: InstanceLimits
   readonly log: Logger
 }

@@ -26,7 +26,7 @@ export interface MachineParts {
   readonly folder: string
   readonly holder: Holder
   readonly limits: InstanceLimits
-  readonly clock: Pick<Clock, 'sleep'>
+  readonly clock: Pick<Clock, 'sleep' | 'startTimer'>
   readonly log: Pick<Logger, 'warn'>
   /** Ends the wait for the greeting. */
   readonly signal: AbortSignal

@@ -66,7 +66,7 @@ export interface StepContext {
   /** Undefined where no machine has CPUs for itself. */
   readonly cpus?: CpuShares | undefined
   readonly limits: InstanceLimits
-  readonly clock: Pick<Clock, 'sleep' | 'monotonicMs'>
+  readonly clock: Pick<Clock, 'sleep' | 'startTimer' | 'monotonicMs'>
   readonly log: Logger
 }
 

@@ -1,6 +1,5 @@
 import { mkdirSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { AgentError } from '../../../../src/base/errors.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
@@ -11,6 +10,7 @@ import { findHolder, killHolder, startHolder } from '../../../../src/host/instan
 import { type Reach, Volumes, type VolumesHost } from '../../../../src/host/instance/leases/volumes.ts'
 import { INSTANCE_LIMITS } from '../../../../src/host/instance/limits.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import { sleep, startTimer } from '../../../../src/os/clock.ts'
 import { hypervisor } from '../../../support/wing/controller/vms.ts'
 import { hostAuthority } from '../../../support/wing/moves/host-certificates.ts'
 
@@ -148,7 +148,7 @@ export class TestVolumes {
       },
       ...{ program: 'qemu-storage-daemon', registry: this.#registry, limits: INSTANCE_LIMITS },
       holders: { start: (of) => this.#start(of), find: findHolder, kill: killHolder },
-      clock: { sleep: (ms, signal) => sleep(ms, undefined, { signal }) },
+      clock: { sleep, startTimer },
       log: silentLogger(),
     })
   }
