@@ -114,6 +114,8 @@ export interface Native {
   readFile(path: string, maxBytes: number): Promise<Buffer | number>
   /** One read(2) of each file: its bytes, none if it cannot be read or exceeds `maxBytes`, and a NUL. */
   readFiles(paths: readonly string[], maxBytes: number): Promise<Buffer | number>
+  /** rmdir(2) of each, also after a failure. Returns a byte for each: 0 or the errno. */
+  removeFolders(paths: readonly string[]): Promise<Buffer | number>
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
   /** One sendfile(2) to a file, whose position changes; that of the source does not. Returns the bytes moved. */
   sendFile(source: Fd, from: number, target: Fd, to: number, maxBytes: number): Promise<number>

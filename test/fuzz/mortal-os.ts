@@ -18,7 +18,7 @@ export type Errno = (typeof ERRNOS)[number]
 const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
   files: [
     ...['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
-    ...['rename', 'removeFile', 'removeDirectory', 'listFolders'],
+    ...['rename', 'removeFile', 'removeDirectory', 'removeDirectories', 'listFolders'],
   ],
   scratch: ['readText', 'write', 'makeDirectories', 'removeTree', 'stat', 'rename'],
   mounts: ['mount', 'unmount', 'clone', 'list'],

@@ -86,12 +86,30 @@ function watched(addon: object): object {
   )
   for (const name of CALLS.filter((each) => each in copy)) replace(copy, name, () => name)
   if ('readAt' in copy) followFiles(copy)
+  if ('removeFolders' in copy) removeInSteps(copy)
   if ('sendFd' in copy) {
     replace(copy, 'sendFd', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'write', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'sendMessage', ([fd, data]) => (fd === CONTROL ? toBroker(data) : envelopeOf(data)))
   }
   return copy
+}
+
+/** Each folder is a step, as an agent dies between any two. */
+function removeInSteps(addon: object): void {
+  replace(addon, 'removeFolders', ([paths]) =>
+    Array.isArray(paths) ? removalOf('rmdir', paths[0]) : undefined,
+  )
+  const removeOne: Callable = Reflect.get(addon, 'removeFolders')
+  const stepped: Callable = async (paths) => {
+    const errnos: Uint8Array[] = []
+    for (const path of Array.isArray(paths) ? paths : []) {
+      const errno = await removeOne([path])
+      if (errno instanceof Uint8Array) errnos.push(errno)
+    }
+    return Buffer.concat(errnos)
+  }
+  Reflect.set(addon, 'removeFolders', stepped)
 }
 
 /** Begins a call when the agent reads what is behind the header of its frame. */

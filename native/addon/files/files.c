@@ -127,6 +127,16 @@ static int64_t read_files(struct call *call) {
   return 0;
 }
 
+/* Adds a byte for each folder: 0 or the errno. */
+static int64_t remove_folders(struct call *call) {
+  size_t size = 0;
+  for (char **path = call->given[0].strings; *path != NULL; path++) {
+    if (!reserve(call, &size, 1)) return -ENOMEM;
+    call->bytes[call->length++] = rmdir(*path) == 0 ? 0 : (char)errno;
+  }
+  return 0;
+}
+
 /* Returns 0 or an errno. Zero bytes are written too, because some kernel files take an empty write as a value. */
 static int write_to_end(int fd, const char *bytes, size_t length) {
   size_t done = 0;
@@ -170,6 +180,7 @@ const struct addon_function file_functions[] = {
     {"isBlockNodeOf", "ss", is_block_node_of, false},
     {"readFile", "si", read_file, true},
     {"readFiles", "li", read_files, true},
+    {"removeFolders", "l", remove_folders, true},
     {"writeFile", "sdi", write_file, true},
     {"sendFile", "iiiii", send_file, true},
     {"lockRange", "iii", lock_range, false},

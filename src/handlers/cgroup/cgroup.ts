@@ -7,7 +7,7 @@ import {
   killCgroup,
   lookAtMember,
   pidsBelow,
-  removeCgroup,
+  removeCgroups,
   thawCgroup,
   untilFrozen,
 } from '../../os/cgroup/cgroup-folder.ts'
@@ -88,14 +88,6 @@ export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgro
       const hierarchy = `${ROOT}${isV2 ? '' : '/cpuset'}`
       return refreshCpuset(os.files, { path, hierarchy, isV2, cpus, online })
     },
-    remove: async () => {
-      const removals = (await hierarchies(os, isV2)).map((hierarchy) =>
-        removeCgroup(os, inHierarchy(hierarchy), isV2),
-      )
-      // Try all hierarchies, even after a failure.
-      for (const removal of await Promise.allSettled(removals)) {
-        if (removal.status === 'rejected') throw removal.reason
-      }
-    },
+    remove: async () => removeCgroups(os, (await hierarchies(os, isV2)).map(inHierarchy), isV2),
   }
 }

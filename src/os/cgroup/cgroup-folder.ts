@@ -173,22 +173,27 @@ async function membersIn({ files }: Os, folder: string): Promise<string> {
   }
 }
 
-/** Removes the cgroup `folder` and all below it once their killed processes have left. Throws EBUSY when one stays. */
-export async function removeCgroup(os: Os, folder: string, isV2: boolean): Promise<void> {
-  if (await isRemoved(os, folder)) return
-  for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each, isV2)
+/** Removes cgroups and all below them once their killed processes have left. Tries all, then throws EBUSY when one stays. */
+export async function removeCgroups(os: Os, folders: readonly string[], isV2: boolean): Promise<void> {
+  const failures = await os.files.removeDirectories(folders)
+  const removals = [...failures].map(async ([folder, error]) => {
+    if (isGone(error)) return
+    for (const each of (await foldersBelow(os, folder)).toReversed()) await removeWhenEmpty(os, each, isV2)
+  })
+  for (const removal of await Promise.allSettled(removals)) {
+    if (removal.status === 'rejected') throw removal.reason
+  }
 }
 
 /** ENOENT: it was removed before, or under another name of its hierarchy (`cpu` is often a link to `cpu,cpuacct`). */
-async function isRemoved({ files }: Os, folder: string): Promise<boolean> {
-  try {
-    await files.removeDirectory(folder)
-    return true
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return true
-    if (errnoOf(error) !== 'EBUSY') throw error
-    return false
-  }
+function isGone(error: unknown): boolean {
+  if (errnoOf(error) === 'ENOENT') return true
+  if (errnoOf(error) !== 'EBUSY') throw error
+  return false
+}
+
+function isRemoved({ files }: Os, folder: string): Promise<boolean> {
+  return files.removeDirectory(folder).then(() => true, isGone)
 }
 
 /** Retries while killed processes leave; only v2 notifies of that. Throws EBUSY when one stays. */

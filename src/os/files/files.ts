@@ -1,3 +1,4 @@
+import type { AgentError } from '../../base/errors.ts'
 import type { FileStatus } from './file-status.ts'
 import type { Folder } from './folder.ts'
 
@@ -22,6 +23,8 @@ export interface Files {
   removeFile(path: string): Promise<void>
   /** rmdir: the directory must be empty. */
   removeDirectory(path: string): Promise<void>
+  /** The same for several, by one trip to a thread. Returns the errors by path. */
+  removeDirectories(paths: readonly string[]): Promise<ReadonlyMap<string, AgentError>>
   /** rm -r that never crosses to another device and never follows a symbolic link. Does nothing for a missing path. */
   removeTree(path: string): Promise<void>
   /** undefined when nothing is at `path`. Does not follow a symbolic link at the end. */

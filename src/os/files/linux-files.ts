@@ -5,7 +5,7 @@ import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
-import { checkErrno, failed, tooLong, tooManyNames, unwrap } from '../errors.ts'
+import { checkErrno, errnoName, failed, kernelError, tooLong, tooManyNames, unwrap } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { type FileStatus, fileStatus } from './file-status.ts'
 import { type Files, MAX_NAMES, MAX_READ_BYTES } from './files.ts'
@@ -38,6 +38,15 @@ export function linuxFiles(native: Native, maxNames = MAX_NAMES): Files {
     makeDirectory: (path, mode = 0o777) => fs.mkdir(path, { mode }).catch(failed('mkdir', path)),
     removeFile: (path) => fs.unlink(path).catch(failed('unlink', path)),
     removeDirectory: (path) => fs.rmdir(path).catch(failed('rmdir', path)),
+    removeDirectories: async (paths) => {
+      if (paths.length === 0) return new Map()
+      const errnos = unwrap('rmdir', `${paths.length} folders`, await native.removeFolders(paths))
+      const failures = paths.flatMap((path, index) => {
+        const errno = errnos[index] ?? 0
+        return errno === 0 ? [] : [[path, kernelError('rmdir', path, errnoName(errno))] as const]
+      })
+      return new Map(failures)
+    },
     removeTree: (path) => removeTree(native, path),
     lstat: (path) => statusOf('lstat', path, fs.lstat(path, { bigint: true })),
     stat: (path) => statusOf('stat', path, fs.stat(path, { bigint: true })),

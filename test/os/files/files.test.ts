@@ -188,6 +188,16 @@ describe.each(implementations)('%s', (_name, build) => {
     expect(await files.list(`${root}/a/b`)).toEqual([])
   })
 
+  it('removes several directories, and says which stay and why', async () => {
+    const { files, root } = await workIn(build)
+    for (const name of ['full/file', 'first', 'last']) await files.makeDirectories(`${root}/${name}`)
+    const paths = ['first', 'none', 'full', 'last'].map((name) => `${root}/${name}`)
+    const failures = [...(await files.removeDirectories(paths)).values()].map(({ message }) => message)
+    expect(failures).toEqual([`rmdir ${root}/none: ENOENT`, `rmdir ${root}/full: ENOTEMPTY`])
+    expect(await files.list(root)).toEqual(['full'])
+    expect((await files.removeDirectories([])).size).toBe(0)
+  })
+
   it('renames over an existing file', async () => {
     const { files, root } = await workIn(build)
     await files.write(`${root}/new`, 'new')

@@ -1,4 +1,5 @@
 import { dirname, join } from 'node:path/posix'
+import type { AgentError } from '../../../../src/base/errors.ts'
 import { isWithin } from '../../../../src/base/paths.ts'
 import { kernelError, tooLong } from '../../../../src/os/errors.ts'
 import type { FileKind, FileStatus } from '../../../../src/os/files/file-status.ts'
@@ -133,6 +134,14 @@ export class FakeFiles implements FakeTree {
       for (const each of below) this.#nodes.delete(each)
     } else if (below.length > 0) throw kernelError('rmdir', path, 'ENOTEMPTY')
     this.#nodes.delete(place)
+  }
+
+  async removeDirectories(paths: readonly string[]): Promise<ReadonlyMap<string, AgentError>> {
+    const failures = new Map<string, AgentError>()
+    for (const path of paths) {
+      await this.removeDirectory(path).catch((error: AgentError) => failures.set(path, error))
+    }
+    return failures
   }
 
   async removeTree(path: string): Promise<void> {
