@@ -13,10 +13,13 @@ import type { PlannedStep, StepContext } from './steps.ts'
  */
 export async function checkFiles({ board, backends }: Specification): Promise<void> {
   const { kernel = '', initrd = '', vmlinux = '' } = board ?? {}
-  await checkKernel('board.kernel', kernel)
-  await check('board.initrd', initrd, 'file')
-  await check('board.vmlinux', vmlinux, 'file')
-  for (const [key, backend] of Object.entries(backends)) await checkBackendFile(key, backend)
+  const checks = [
+    checkKernel('board.kernel', kernel),
+    check('board.initrd', initrd, 'file'),
+    check('board.vmlinux', vmlinux, 'file'),
+    ...Object.entries(backends).map(([key, backend]) => checkBackendFile(key, backend)),
+  ]
+  for (const each of await Promise.allSettled(checks)) if (each.status === 'rejected') throw each.reason
 }
 
 export async function checkBackendFile(key: string, backend: Backend): Promise<void> {

@@ -14,9 +14,7 @@ export async function makeFolders(folder: string, uid: number): Promise<void> {
     throw fileError(own, error)
   })
   if (uid === 0) return
-  await chown(folder, 0, uid)
-  await chmod(folder, 0o710)
-  await chown(own, uid, uid)
+  await Promise.all([chown(folder, 0, uid), chmod(folder, 0o710), chown(own, uid, uid)])
 }
 
 /** Makes a folder of symbolic links anew. A process that may pass the instance's folder can open what they lead to. */

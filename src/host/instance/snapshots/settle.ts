@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, messageOf } from '../../../base/errors.ts'
@@ -65,7 +66,8 @@ export async function prepareStart(
 /** Throws FAILED_PRECONDITION when the folder has a layer that the record does not have: a new one could get its name. */
 export async function refuseUnknown({ context, record }: MachineInstance): Promise<void> {
   const folder = join(context.folder, LAYERS_FOLDER)
-  const names = await readdir(folder).catch(() => [])
+  // Few have one, and an error of a thread of libuv takes longer than this look.
+  const names = existsSync(folder) ? await readdir(folder).catch(() => []) : []
   const known = record.layers.map(({ id }) => `${id}`)
   const other = names.find(
     (name) => /^\d+\.(qcow2|merged)$/.test(name) && !known.includes(name.replace(/\..*/, '')),
