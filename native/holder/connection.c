@@ -37,7 +37,7 @@ static bool is_allowed(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-static void serve(struct holder *holder, int fd) {
+void connection_open(struct holder *holder, int fd) {
   struct connection *connection = unused(holder);
   if (connection == NULL) {
     static const char text[] = "error RESOURCE_EXHAUSTED connections:%20too%20many\n";
@@ -59,7 +59,7 @@ void connections_accept(struct holder *holder) {
     }
     if (fd < 0) return;
     if (is_allowed(fd))
-      serve(holder, fd);
+      connection_open(holder, fd);
     else
       close(fd);
   }

@@ -4,6 +4,9 @@
 
 void connections_accept(struct holder *holder);
 
+/* Greets, and takes commands from now on. */
+void connection_open(struct holder *holder, int fd);
+
 /* Waits for what the connection is to do next. Closes one that cannot be waited for. */
 void connection_wait(struct holder *holder, struct connection *connection);
 

@@ -11,7 +11,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../process/defaults.h"
@@ -20,22 +19,22 @@
 #include "children/log-file.h"
 #include "children/namespace.h"
 #include "children/spawn.h"
+#include "children/walls.h"
 #include "command.h"
 #include "connection.h"
 #include "listen.h"
 #include "streams/client.h"
 #include "streams/source.h"
 #include "watch.h"
+#include "words.h"
 
 #define USAGE \
-  "usage: holder FOLDER [CGROUP...]    hold an instance's processes in a PID namespace, and serve " \
-  "FOLDER/holder.sock\n" \
-  "The holder and all that it starts are in the cgroups with these folders: one of each hierarchy. " \
-  "Prints `ready PID START` and returns once the holder runs; PID and START are as in /proc/PID/stat.\n"
+  "usage: holder FOLDER    hold an instance's processes in a PID namespace, and serve FOLDER/holder.sock\n" \
+  "Waits for a line `hold [CGROUP...]` on its standard input, a socket, which is its first connection then. The " \
+  "holder and all that it starts are in the cgroups with these folders: one of each hierarchy. Until the line " \
+  "comes, it ends with that socket, and touches nothing.\n"
 
 #define EXIT_USAGE 2
-#define EXIT_NO_NAMESPACE 3
-#define EXIT_HELD 4
 
 #define EVENTS 64
 
@@ -43,11 +42,6 @@
 #define ACCEPT_RETRY_MS 100
 
 static struct holder state;
-
-static int fail(const char *what) {
-  dprintf(STDERR_FILENO, "%s: %s\n", what, strerrorname_np(errno));
-  return EXIT_FAILURE;
-}
 
 /* Field 22 of proc(5). */
 static bool read_start_time(unsigned long long *ticks) {
@@ -176,66 +170,77 @@ static noreturn void serve(struct holder *holder) {
   }
 }
 
-/* The holder has no terminal and keeps none of the starter's pipes. */
-static bool leave_starter(int null) {
-  return dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0;
+/* Tells the starter what failed, and ends this process. */
+static noreturn void fail(const char *code, const char *what, int error) {
+  struct connection starter = {.socket.fd = STDIN_FILENO};
+  refuse(&state, &starter, code, "%s: %s", what, strerrorname_np(error));
+  _exit(EXIT_FAILURE);
+}
+
+static noreturn void fail_start(const char *what) {
+  fail(errno == ENOSPC ? "RESOURCE_EXHAUSTED" : "UNAVAILABLE", what, errno);
+}
+
+/* Returns whether the starter wants a holder: its words are in `holder` then. It sends one line, and waits for the greeting. */
+static bool await_order(struct holder *holder) {
+  size_t length = 0;
+  while (length == 0 || holder->line[length - 1] != '\n') {
+    ssize_t count = read(STDIN_FILENO, holder->line + length, LINE_BYTES_MAX - length);
+    if (count <= 0) return false;
+    length += (size_t)count;
+  }
+  holder->line[length - 1] = '\0';
+  return words_split(holder->line, holder->words, WORDS_MAX) > 0 && strcmp(holder->words[0], "hold") == 0;
+}
+
+/* The holder has no terminal, and its children inherit nothing. Returns the connection to the starter, or -1. */
+static int take_starter(int null) {
+  int starter = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (dup2(null, fd) < 0) return -1;
+  close(null);
+  return starter < 0 || fcntl(starter, F_SETFL, O_NONBLOCK) != 0 ? -1 : starter;
 }
 
 /* Runs as init of the namespace. */
-static int hold(int started, int null) {
+static noreturn void hold(struct holder *holder, int null) {
   const char *step;
-  if (!prepare(&state, &step)) return fail(step);
-  dprintf(STDOUT_FILENO, "ready %d %llu\n", state.outer_pid, state.start_time);
-  if (!leave_starter(null)) return fail("/dev/null");
-  close(null);
-  ssize_t told = write(started, "", 1);
-  (void)told;
-  close(started);
-  serve(&state);
+  if (!prepare(holder, &step)) fail_start(step);
+  int starter = take_starter(null);
+  if (starter < 0) _exit(EXIT_FAILURE);
+  connection_open(holder, starter);
+  serve(holder);
 }
 
-/* Returns the exit status of the starter. */
-static int await_start(int started, pid_t pid) {
-  char byte;
-  if (read(started, &byte, 1) == 1) _exit(EXIT_SUCCESS);
-  int status;
-  if (waitpid(pid, &status, 0) < 0) return fail("wait for the holder");
-  return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
-}
-
-static int start(char *const *cgroups) {
-  /* The starter would not find the pids in its own /proc. */
-  if (outer_pid() != getpid()) {
-    dprintf(STDERR_FILENO, "/proc: not mounted, or of another PID namespace\n");
-    return EXIT_NO_NAMESPACE;
-  }
-  int started[2];
-  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null < 0 || pipe2(started, O_CLOEXEC) != 0) return fail("/dev/null");
-  if (!namespace_make()) {
-    dprintf(STDERR_FILENO, "PID namespace: cannot be made: %s\n", strerrorname_np(errno));
-    return EXIT_NO_NAMESPACE;
-  }
-  const char *failed = "fork into the PID namespace";
-  pid_t pid = fork_into_cgroups(cgroups, &failed);
-  if (pid < 0) return fail(failed);
-  if (pid == 0) return hold(started[1], null);
-  close(started[1]);
-  return await_start(started[0], pid);
+/* The holder keeps the lock for its life. */
+static void enter(const char *path) {
+  if (chdir(path) != 0) fail_start(path);
+  int folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK) fail("ALREADY_EXISTS", path, errno);
+  fail_start(path);
 }
 
 int main(int argc, char *argv[]) {
-  if (argc < 2) {
+  if (argc != 2) {
     dprintf(STDERR_FILENO, USAGE);
     return EXIT_USAGE;
   }
-  if (close_range(STDERR_FILENO + 1, ~0U, 0) != 0 || chdir(argv[1]) != 0) return fail(argv[1]);
-  /* The holder keeps the lock for its life. */
-  int folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0 || flock(folder, LOCK_EX | LOCK_NB) != 0) {
-    int error = errno;
-    fail(argv[1]);
-    return error == EWOULDBLOCK ? EXIT_HELD : EXIT_FAILURE;
-  }
-  return start(argv + 2);
+  close_range(STDERR_FILENO + 1, ~0U, 0);
+  /* What would fail is told once a holder is wanted. */
+  const bool sees_itself = outer_pid() == getpid();
+  walls_prepare();
+  const int error = namespace_make() ? 0 : errno;
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (!await_order(&state)) return EXIT_SUCCESS;
+  /* The starter would not find the pids in its own /proc. */
+  if (!sees_itself) fail("FAILED_PRECONDITION", "/proc: not mounted, or of another PID namespace", ESRCH);
+  if (error != 0) fail("FAILED_PRECONDITION", "PID namespace: cannot be made", error);
+  if (null < 0) fail_start("/dev/null");
+  enter(argv[1]);
+  const char *failed = "fork into the PID namespace";
+  pid_t pid = fork_into_cgroups(state.words + 1, &failed);
+  if (pid < 0) fail_start(failed);
+  if (pid == 0) hold(&state, null);
+  _exit(EXIT_SUCCESS);
 }

@@ -87,6 +87,7 @@ bool spawn_process(struct spawn *spawn) {
     (void)written;
     _exit(EXIT_CANNOT_EXECUTE);
   }
+  if (spawn->walls != NULL) walls_used(spawn->walls, spawn->wall_count);
   bool has_started = false;
   close(ends[1]);
   if (spawn->pid > 0) {

@@ -6,9 +6,12 @@
 #include <grp.h>
 #include <limits.h>
 #include <linux/if_tun.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,9 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../limits.h"
@@ -287,6 +292,37 @@ int walls_program(const char *name) {
   return fd;
 }
 
+/* A network namespace that no program has yet, or -1. */
+static int spare_network = -1;
+
+void walls_prepare(void) {
+  /* A process that is in it for a moment, and that shares the descriptors of this one. */
+  struct clone_args args = {.flags = CLONE_NEWNET | CLONE_FILES, .exit_signal = SIGCHLD};
+  pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+  if (pid == 0) _exit(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  int status;
+  if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return;
+  const int fd = (int8_t)WEXITSTATUS(status);
+  if (fd < 0) return;
+  /* Out of the way of the descriptors that the program is given. */
+  spare_network = fcntl(fd, F_DUPFD_CLOEXEC, WALL_DESCRIPTORS_MAX + 1);
+  close(fd);
+}
+
+/* Runs in the child. */
+static bool leave_network(void) {
+  return spare_network >= 0 ? setns(spare_network, CLONE_NEWNET) == 0 : unshare(CLONE_NEWNET) == 0;
+}
+
+void walls_used(char *const *walls, size_t count) {
+  struct wall wall;
+  for (size_t i = 0; i < count && spare_network >= 0; i++) {
+    if (!parse(walls[i], &wall) || wall.kind != WALL_NETWORK) continue;
+    close(spare_network);
+    spare_network = -1;
+  }
+}
+
 int walls_make(char *const *walls, size_t count) {
   struct wall wall;
   gid_t groups[GROUPS_MAX];
@@ -304,7 +340,7 @@ int walls_make(char *const *walls, size_t count) {
     int fd = open_wall(&wall, user >= 0);
     if (fd < 0 || !place(fd, (int)wall.number)) return i;
   }
-  if (network >= 0 && unshare(CLONE_NEWNET) != 0) return network;
+  if (network >= 0 && !leave_network()) return network;
   if (processes >= 0 && !hide_processes()) return processes;
   if (user >= 0 && (!parse(walls[user], &wall) || !become(wall.number, groups, group_count))) return user;
   /* No program that it starts, if it ever could, gets other rights. */

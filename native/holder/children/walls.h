@@ -8,6 +8,15 @@
   "map=FD:PATH, listen=FD:PATH, connect=FD:PATH, memory=FD:SOCKET, tap=FD:INTERFACE, " \
   "first-queue=FD:INTERFACE, queue=FD:INTERFACE"
 
+/*
+ * Makes the network namespace of the first program that gets one of its own, if this user can: that takes longer than all else before
+ * the program.
+ */
+void walls_prepare(void);
+
+/* Runs in the parent, once a program with these walls has been forked. */
+void walls_used(char *const *walls, size_t count);
+
 /* The first of `count` words that is no wall, or NULL. */
 const char *walls_wrong(char *const *walls, size_t count);
 

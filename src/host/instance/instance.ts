@@ -173,6 +173,8 @@ export class MachineInstance {
   async start(options: StartOptions): Promise<void> {
     const { context, recorded } = this
     const { isNew, desired, saved } = options
+    // The holder's program begins while the start is checked and written down.
+    using _holder = context.holders.begin?.(context.folder)
     const planned = await this.#record(options)
     try {
       await makeSteps(context, planned, recorded.record)

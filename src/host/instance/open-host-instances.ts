@@ -15,7 +15,7 @@ import type { Secrets } from '../secrets/secrets.ts'
 import { hostMachines } from './documents/host-machines.ts'
 import { nftFilters } from './filters/nft.ts'
 import { LocalHolder } from './holder/local-holder.ts'
-import { findHolder, killHolder, startHolder } from './holder/start-holder.ts'
+import { findHolder, killHolder, prepareHolder, type WaitingHolder } from './holder/start-holder.ts'
 import type { Instances } from './instances.ts'
 import { type HostLeases, type LeaseHost, openLeases } from './leases/host-leases.ts'
 import { Volumes, type VolumesHost } from './leases/volumes.ts'
@@ -76,9 +76,20 @@ export interface MovesHost {
  */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const [program] = await Promise.all([buildHolder(), buildAddon()])
+  const waiting = new Map<string, WaitingHolder>()
   const holders: Holders = {
+    begin: (folder) => {
+      const holder = prepareHolder(folder, program)
+      waiting.set(folder, holder)
+      return {
+        [Symbol.dispose]: () => {
+          waiting.delete(folder)
+          holder[Symbol.dispose]()
+        },
+      }
+    },
     start: async (folder, cgroups) => {
-      const holder = await startHolder(folder, program, cgroups)
+      const holder = await (waiting.get(folder) ?? prepareHolder(folder, program)).hold(cgroups)
       if (options.isLeashed) await holder.leash()
       return holder
     },

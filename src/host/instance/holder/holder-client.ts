@@ -64,6 +64,12 @@ export class HolderClient implements Holder {
     }
   }
 
+  /** The same with the starter's end of the first connection. `path` is where others connect later. */
+  static async begin(socket: Socket, path: string, cgroups: readonly string[]): Promise<HolderClient> {
+    socket.write(commandLine(['hold', ...cgroups]))
+    return await HolderClient.open(socket, path)
+  }
+
   async start({ name, output, argv, walls }: ChildPlan): Promise<HeldChild> {
     const words = walls === undefined ? ['start', name, output] : ['walled', name, output, ...walls, '--']
     const answer = await this.#command(...words, ...argv)
@@ -167,13 +173,7 @@ export class HolderClient implements Holder {
   }
 
   async #commandWithin(ms: number, command: readonly string[]): Promise<readonly string[][]> {
-    const line = `${command.map(encodeURIComponent).join(' ')}\n`
-    if (line.length > LONGEST_LINE) {
-      throw new AgentError(
-        'INVALID_ARGUMENT',
-        `${command[0]}: ${line.length} bytes, want ${LONGEST_LINE} at most`,
-      )
-    }
+    const line = commandLine(command)
     if (this.#socket.destroyed) throw this.#gone()
     const waiter = { lines: [], done: Promise.withResolvers<readonly string[][]>() }
     this.#waiters.push(waiter)
@@ -319,6 +319,15 @@ function readStat(pid: number): string {
   } catch {
     return ''
   }
+}
+
+function commandLine(command: readonly string[]): string {
+  const line = `${command.map(encodeURIComponent).join(' ')}\n`
+  if (line.length <= LONGEST_LINE) return line
+  throw new AgentError(
+    'INVALID_ARGUMENT',
+    `${command[0]}: ${line.length} bytes, want ${LONGEST_LINE} at most`,
+  )
 }
 
 function words(line: string): string[] {

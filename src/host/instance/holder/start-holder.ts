@@ -2,38 +2,79 @@ import { readdir, readFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
+import { unwrap } from '../../../os/errors.ts'
 import { findAgentFolder, loadNative } from '../../../os/native.ts'
 import { startChild } from '../../../os/process/child.ts'
+import { SocketHandles } from '../../../os/sockets/socket-handles.ts'
 import { linuxStreams } from '../../../os/streams/linux-streams.ts'
 import { connectToHolder, HolderClient, isAlive, startTimeOf } from './holder-client.ts'
-
-/** How long the program may take to make the namespace and its socket. */
-const START_TIMEOUT_MS = 10_000
 
 /** Between two looks at a holder that was killed. */
 const LOOK_MS = 10
 
-/** Of what the program says of its failure. */
-const MAX_ERROR_BYTES = 4096
+/** A holder that does nothing yet, also not in its folder, and that ends with this process until it holds. */
+export interface WaitingHolder extends Disposable {
+  /** Has it hold its folder, in the cgroups with these folders. Rejects as {@link startHolder} does. */
+  hold(cgroups: readonly string[]): Promise<HolderClient>
+}
 
-/** Exit statuses of `native/holder`. */
-const NO_NAMESPACE = 3
-const HELD = 4
+/** What starts holders. It takes half a millisecond to open. */
+let opened: ReturnType<typeof open> | undefined
+
+function open() {
+  const native = loadNative(findAgentFolder(import.meta.filename))
+  return { native, streams: linuxStreams(native), handles: new SocketHandles(native) }
+}
+
+/** Starts the program of a holder. `program` is the built `native/holder`. */
+export function prepareHolder(folder: string, program: string): WaitingHolder {
+  opened ??= open()
+  const { native, streams, handles } = opened
+  const [own, its] = unwrap('open', 'a socket pair', native.socketPair())
+  const socket = handles.socket(own)
+  // Every error also closes the socket.
+  socket.on('error', () => {})
+  socket.allowHalfOpen = false
+  // By vfork(2): a fork of this process copies its page tables.
+  const started = startChild(native, streams, {
+    ...{ argv: [program, folder], name: undefined, cwd: '/' },
+    // The holder and its children get nothing else of the daemon's environment.
+    env: { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+    ...{ stdio: [its, undefined, undefined], denied: [], hasTerminal: false },
+  }).finally(() => native.close(its))
+  // `hold` tells of a program that did not start. What has started is reaped here.
+  started.then(({ exitCode }) => exitCode).catch(() => {})
+  let holds = false
+  return {
+    hold: async (cgroups) => {
+      holds = true
+      try {
+        await started
+        return await HolderClient.begin(socket, join(folder, 'holder.sock'), cgroups)
+      } catch (error) {
+        socket.destroy()
+        void started.then(({ kill }) => kill()).catch(() => {})
+        throw error instanceof AgentError
+          ? new AgentError(error.code, `holder of ${folder}: ${error.message}`, { cause: error })
+          : error
+      }
+    },
+    [Symbol.dispose]: () => {
+      if (!holds) socket.destroy()
+    },
+  }
+}
 
 /**
- * Starts a holder for an instance's folder, in the cgroups with these folders. `program` is the built `native/holder`.
- * Rejects with FAILED_PRECONDITION and what is missing when no PID namespace can be made, and with ALREADY_EXISTS when the
- * folder has a holder.
+ * Starts a holder for an instance's folder, in the cgroups with these folders. Rejects with FAILED_PRECONDITION and what is missing when
+ * no PID namespace can be made, and with ALREADY_EXISTS when the folder has a holder.
  */
 export async function startHolder(
   folder: string,
   program: string,
   cgroups: readonly string[] = [],
 ): Promise<HolderClient> {
-  await runHolder(folder, program, cgroups)
-  const holder = await findHolder(folder)
-  if (holder === undefined) throw new AgentError('UNAVAILABLE', `holder of ${folder}: ended at once`)
-  return holder
+  return await prepareHolder(folder, program).hold(cgroups)
 }
 
 /**
@@ -66,33 +107,4 @@ async function isHolder(pid: string, folder: string): Promise<boolean> {
   const words = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
   const [program = '', argument] = words.split('\0')
   return basename(program) === 'holder' && argument === folder
-}
-
-/** Runs the program until the holder is in the background. By vfork(2): a fork of this process copies its page tables. */
-async function runHolder(folder: string, program: string, cgroups: readonly string[]): Promise<void> {
-  const native = loadNative(findAgentFolder(import.meta.filename))
-  const streams = linuxStreams(native)
-  const words = streams.memoryFile('holder-error')
-  try {
-    const child = await startChild(native, streams, {
-      ...{ argv: [program, folder, ...cgroups], name: undefined, cwd: '/' },
-      // The holder and its children get nothing else of the daemon's environment.
-      env: { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
-      ...{ stdio: [undefined, undefined, words], denied: [], hasTerminal: false },
-    })
-    const timer = setTimeout(child.kill, START_TIMEOUT_MS)
-    const status = await child.exitCode
-    clearTimeout(timer)
-    if (status !== 0)
-      throw startError(folder, status, String(streams.readAt(words, 0, MAX_ERROR_BYTES)).trim())
-  } finally {
-    streams.close(words)
-  }
-}
-
-function startError(folder: string, status: number, text: string): AgentError {
-  const message = `holder of ${folder}: ${text === '' ? `exit status ${status}` : text}`
-  if (status === NO_NAMESPACE) return new AgentError('FAILED_PRECONDITION', message)
-  if (text.endsWith(': ENOSPC')) return new AgentError('RESOURCE_EXHAUSTED', message)
-  return new AgentError(status === HELD ? 'ALREADY_EXISTS' : 'UNAVAILABLE', message)
 }

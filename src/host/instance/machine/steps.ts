@@ -31,6 +31,8 @@ import { explainStart, withPaths } from './walls.ts'
 
 /** How holders are started and found again. */
 export interface Holders {
+  /** Begins what the next `start` for this folder waits for. Nothing is made, and what has begun ends with its disposal. */
+  begin?(folder: string): Disposable
   /** The holder and all that it starts are in the cgroups with these folders. */
   start(folder: string, cgroups: readonly string[]): Promise<Holder>
   /** Undefined when none runs for this folder. */
@@ -148,7 +150,6 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     make: async ({ folder }, { machine }, record) => {
       await makeFolders(folder, record.uid)
       if (machine !== undefined) await makeOwnFiles(machine, folder)
-      await writeRecordFile(folder, record)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
   },
@@ -199,13 +200,20 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     undo: async ({ filters, folder }, [key = '', table = '']) =>
       table === tableOf(folder, key) ? await filters.apply(withoutTable(table)) : undefined,
   },
-  /** Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. */
+  /**
+   * Words are an empty one, the folder, and the cgroup; all processes that the holder starts are in that too. The record is in its file
+   * before the first of them.
+   */
   holder: {
-    make: async (context, { words: [, , cgroup] }) => {
+    make: async (context, { words: [, , cgroup] }, record) => {
       const { folder, holders, cgroups } = context
       const folders = cgroup === undefined ? [] : await cgroups?.foldersOf(cgroup)
-      context.holder = await answer(context, holders.start(folder, folders ?? []))
-      const { pid } = context.holder
+      const started = answer(context, holders.start(folder, folders ?? [])).then((holder) => {
+        context.holder = holder
+      })
+      for (const each of await Promise.allSettled([started, writeRecordFile(folder, record)]))
+        if (each.status === 'rejected') throw each.reason
+      const { pid } = holderOf(context)
       if (pid !== undefined) await context.cpus?.keepOff(pid)
     },
     undo: endHolder,

@@ -1,7 +1,8 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   chmodSync,
+  existsSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -14,7 +15,12 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { Holder } from '../../../../src/host/instance/holder/holder.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
-import { findHolder, killHolder, startHolder } from '../../../../src/host/instance/holder/start-holder.ts'
+import {
+  findHolder,
+  killHolder,
+  prepareHolder,
+  startHolder,
+} from '../../../../src/host/instance/holder/start-holder.ts'
 import {
   connected,
   nextExit,
@@ -23,7 +29,7 @@ import {
   statusNumber,
   TestHolders,
 } from '../../../support/host/test-holder.ts'
-import { processes, processState } from '../../../support/processes.ts'
+import { processes, processesIn, processState } from '../../../support/processes.ts'
 import { buildDyingHolder } from '../../../support/vminit/compiled.ts'
 
 const GIB = 2 ** 30
@@ -86,6 +92,23 @@ describe('holder: its start', () => {
     await holders.start(folder)
     await expect(holders.start(folder)).rejects.toMatchObject({ code: 'ALREADY_EXISTS' })
     await expect(holders.start(join(folder, 'none'))).rejects.toThrow('none: ENOENT')
+  })
+
+  it('touches nothing before it is to hold, and ends when it is not wanted any more', async () => {
+    const folder = join(holders.newFolder(), 'none')
+    const own = () => processesIn(join(folder, '..'))
+    const waiting = prepareHolder(folder, holders.program)
+    await expect.poll(own).toHaveLength(1)
+    waiting[Symbol.dispose]()
+    await expect.poll(own).toEqual([])
+    expect(existsSync(folder)).toBe(false)
+  })
+
+  it('ends what did not become a holder', async () => {
+    const folder = join(holders.newFolder(), 'none')
+    const waiting = prepareHolder(folder, holders.program)
+    await expect(waiting.hold([])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await expect.poll(() => processesIn(join(folder, '..'))).toEqual([])
   })
 
   it('replaces the socket of one that was killed', async () => {
@@ -377,10 +400,7 @@ describe('holder: an ordinary user', () => {
   it('gets a user namespace with it', async () => {
     const folder = holders.newFolder()
     for (const path of [join(folder, '..'), folder]) chmodSync(path, 0o777)
-    const child = spawn('setpriv', ['--reuid', '65534', '--clear-groups', holders.program, folder])
-    const [line] = await once(child.stdout, 'data')
-    const pid = Number(String(line).split(' ')[1])
-    expect(readFileSync(`/proc/${pid}/status`, 'utf8')).toMatch(/NSpid:\s+\d+\s+1\n/)
-    process.kill(pid, 'SIGKILL')
+    const holder = await holders.start(folder, wrapped('setpriv --reuid 65534 --clear-groups'))
+    expect(readFileSync(`/proc/${holder.pid}/status`, 'utf8')).toMatch(/NSpid:\s+\d+\s+1\n/)
   })
 })

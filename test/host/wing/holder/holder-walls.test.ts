@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import {
   chmodSync,
   chownSync,
@@ -6,12 +5,13 @@ import {
   existsSync,
   mkdirSync,
   readFileSync,
+  readlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { connected, nextExit, TestHolders } from '../../../support/host/test-holder.ts'
+import { connected, nextExit, sh, TestHolders } from '../../../support/host/test-holder.ts'
 
 const holders = new TestHolders()
 
@@ -87,6 +87,22 @@ describe('holder: walls', () => {
     expect(existsSync('/sys/class/net/walltap9')).toBe(false)
   })
 
+  it('give each process a network of its own', async () => {
+    const folder = holders.newFolder()
+    const holder = await holders.start(folder)
+    const networks = new Set([readlinkSync('/proc/self/ns/net')])
+    for (const name of ['a', 'b', 'c']) {
+      const exit = nextExit(holder)
+      const script = 'readlink /proc/self/ns/net; ls /proc/self/fd | tr "\\n" " "'
+      await holder.start({ ...sh(name, 'log', script), walls: ['network=none'] })
+      await exit
+      const [network = '', descriptors] = readFileSync(join(folder, `${name}.log`), 'utf8').split('\n')
+      networks.add(network)
+      expect(descriptors).toBe('0 1 2 3 ')
+    }
+    expect(networks.size).toBe(4)
+  })
+
   it('join no interface of several queues that another has', async () => {
     const queues = ['first-queue=3:walltap8', 'queue=4:walltap8']
     const holder = await holders.start()
@@ -117,29 +133,24 @@ describe('holder: walls', () => {
     expect(readFileSync(join(folder, 'a.log'), 'utf8')).toBe(`${USER}\n`)
   })
 
-  it('leave the network and pass descriptors for an ordinary user too', () => {
+  it('leave the network and pass descriptors for an ordinary user too', async () => {
     const folder = holders.newFolder()
-    const [program, disk] = [join(folder, 'holder'), join(folder, 'disk')]
+    const [program, disk, wrapper] = [join(folder, 'holder'), join(folder, 'disk'), join(folder, 'wrapper')]
     copyFileSync(holders.program, program)
     writeFileSync(disk, 'content\n', { mode: 0o600 })
+    const user = `--reuid ${USER} --regid ${USER} --clear-groups --inh-caps=-all`
+    writeFileSync(wrapper, `#!/bin/sh\nexec setpriv ${user} ${program} "$@"\n`, { mode: 0o755 })
     chmodSync(dirname(folder), 0o711)
     for (const path of [folder, disk]) chownSync(path, USER, USER)
-    const script = `
-      use IO::Socket::UNIX;
-      system($ARGV[0], $ARGV[1]) == 0 or die;
-      my $s = IO::Socket::UNIX->new(Peer => "$ARGV[1]/holder.sock") or die;
-      $s->autoflush(1);
-      my $greeting = <$s>;
-      print $s "watch\n" . "walled a log network=none disk=3:r:$ARGV[2] read=4:$ARGV[2] -- /bin/sh -c $ARGV[3]\n";
-      while (<$s>) { last if /^exit/ }
-      print $s "end\n";
-      <$s>;`
-    const command = encodeURIComponent(
-      'cat <&3; cat /proc/self/fd/4; tail -n +3 /proc/net/dev | wc -l; id -u',
-    )
-    const user = ['--reuid', `${USER}`, '--regid', `${USER}`, '--clear-groups', '--inh-caps=-all']
-    execFileSync('setpriv', [...user, 'perl', '-e', script, program, folder, disk, command], { cwd: '/' })
-    expect(readFileSync(join(folder, 'a.log'), 'utf8')).toBe(`content\ncontent\n1\n${USER}\n`)
+    const holder = await holders.start(folder, wrapper)
+    const script = 'cat <&3; cat /proc/self/fd/4; tail -n +3 /proc/net/dev | wc -l; id -u'
+    const walls = ['network=none', `disk=3:r:${disk}`, `read=4:${disk}`]
+    for (const name of ['a', 'b']) {
+      const exit = nextExit(holder)
+      await holder.start({ ...sh(name, 'log', script), walls })
+      await exit
+      expect(readFileSync(join(folder, `${name}.log`), 'utf8')).toBe(`content\ncontent\n1\n${USER}\n`)
+    }
   })
 
   it.each([
