@@ -26,7 +26,7 @@ const SWITCHOVERS = 500
 const STREAMS = 1000
 const HOSTS = 10
 const LONGEST_MS = 25
-const MOST_MIB = 90
+const MOST_MIB = 90e6 / 2 ** 20
 const CHANGE_MS = 1000
 const TTL_MS = 600_000n
 
