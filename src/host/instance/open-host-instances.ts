@@ -82,9 +82,9 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
       const holder = prepareHolder(folder, program)
       waiting.set(folder, holder)
       return {
-        [Symbol.dispose]: () => {
+        [Symbol.asyncDispose]: async () => {
           waiting.delete(folder)
-          holder[Symbol.dispose]()
+          await holder[Symbol.asyncDispose]()
         },
       }
     },

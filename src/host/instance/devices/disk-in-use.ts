@@ -40,7 +40,8 @@ const MAP = /^qemu: (.*): EBUSY$/
 export function explainDisk(error: unknown, asking: DiskUser, path?: string): unknown {
   const explained = explainSecret(error, asking.record, path)
   const text = messageOf(explained)
-  const locked = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1] ?? (LOCK.test(text) ? path : undefined)
+  const named = HINT.exec(text)?.[1] ?? MAP.exec(text)?.[1]
+  const locked = named ?? (LOCK.test(text) ? (path ?? usedDisk(asking)) : undefined)
   if (locked === undefined) return explained
   return new AgentError('FAILED_PRECONDITION', `${locked}: in use by ${diskUser(locked, asking)}`)
 }
@@ -73,6 +74,15 @@ function explainSecret(
   return new AgentError('FAILED_PRECONDITION', `${at}: ${told}`)
 }
 
+/** A disk that others have, or the first one: QEMU does not say which, when a loaded machine is to go on. */
+function usedDisk(asking: DiskUser): string | undefined {
+  const backends = Object.values(asking.record.specification?.backends ?? {})
+  const paths = backends.flatMap(({ file }) => file?.path ?? [])
+  return paths.find((path) => diskUser(path, asking) !== ANOTHER) ?? paths[0]
+}
+
+const ANOTHER = 'another process'
+
 /** Who has a disk in the file at `path`, as far as the instance `asking` may know of others. */
 function diskUser(path: string, asking: DiskUser): string {
   const isHere = isSameFile(path)
@@ -80,9 +90,9 @@ function diskUser(path: string, asking: DiskUser): string {
     Object.values(record.specification?.backends ?? {}).filter(({ file }) => file && isHere(file.path))
   for (const other of asking.all()) {
     if (other === asking || other.context.machine === undefined || disksHere(other).length === 0) continue
-    return isKnown(other, asking) ? `instance ${other.key}` : 'another process'
+    return isKnown(other, asking) ? `instance ${other.key}` : ANOTHER
   }
-  return disksHere(asking).length > 1 ? 'another disk of the machine' : 'another process'
+  return disksHere(asking).length > 1 ? 'another disk of the machine' : ANOTHER
 }
 
 /** Refuses files that layers of other instances are on, and those of a machine that is being saved or loaded: no lock is on them. */

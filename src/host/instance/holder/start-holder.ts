@@ -13,7 +13,7 @@ import { connectToHolder, HolderClient, isAlive, startTimeOf } from './holder-cl
 const LOOK_MS = 10
 
 /** A holder that does nothing yet, also not in its folder, and that ends with this process until it holds. */
-export interface WaitingHolder extends Disposable {
+export interface WaitingHolder extends AsyncDisposable {
   /** Has it hold its folder, in the cgroups with these folders. Rejects as {@link startHolder} does. */
   hold(cgroups: readonly string[]): Promise<HolderClient>
 }
@@ -59,8 +59,12 @@ export function prepareHolder(folder: string, program: string): WaitingHolder {
           : error
       }
     },
-    [Symbol.dispose]: () => {
-      if (!holds) socket.destroy()
+    [Symbol.asyncDispose]: async () => {
+      if (holds) return
+      socket.destroy()
+      const child = await started.catch(() => undefined)
+      child?.kill()
+      await child?.exitCode.catch(() => {})
     },
   }
 }

@@ -32,7 +32,7 @@ import { explainStart, withPaths } from './walls.ts'
 /** How holders are started and found again. */
 export interface Holders {
   /** Begins what the next `start` for this folder waits for. Nothing is made, and what has begun ends with its disposal. */
-  begin?(folder: string): Disposable
+  begin?(folder: string): AsyncDisposable
   /** The holder and all that it starts are in the cgroups with these folders. */
   start(folder: string, cgroups: readonly string[]): Promise<Holder>
   /** Undefined when none runs for this folder. */

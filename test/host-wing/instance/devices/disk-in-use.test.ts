@@ -1,11 +1,12 @@
 import { expect, it } from 'vitest'
+import { AgentError } from '../../../../src/base/errors.ts'
 import { State } from '../../../../src/gen/microvm/instance/v1/instance.ts'
 import {
   DocumentRecord,
   InstanceRecord,
   StepRecord,
 } from '../../../../src/gen/microvm/instance/v1/records.ts'
-import { refuseServed, refuseWritten } from '../../../../src/host/instance/devices/disk-in-use.ts'
+import { explainDisk, refuseServed, refuseWritten } from '../../../../src/host/instance/devices/disk-in-use.ts'
 import { file, specification } from '../../../support/wing/requests.ts'
 
 const disk = (url: string, access = 'read-write') =>
@@ -35,6 +36,20 @@ it('a disk is still used by an instance whose processes could not be ended', () 
   const { asking } = others(['holder'])
   expect(() => refuseServed(disk(URL), asking, new Map())).toThrow('instance web has this disk')
   expect(() => refuseWritten({ root: file('/web.img') }, asking)).toThrow('instance web may write it')
+})
+
+it('a lock that another machine has is told with its name, also where QEMU does not say the disk', () => {
+  const { asking, user } = others(['holder'])
+  const error = new AgentError('INTERNAL', 'cont: Failed to get "write" lock')
+  const running = { ...user, context: { machine: {} } }
+  expect(explainDisk(error, { ...asking, all: () => [running] })).toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: '/web.img: in use by instance web',
+  })
+  expect(explainDisk(error, { ...asking, all: () => [] })).toMatchObject({
+    code: 'FAILED_PRECONDITION',
+    message: '/web.img: in use by another process',
+  })
 })
 
 it('a clone that runs writes to its own layers, and not to the file that is below them', () => {

@@ -99,8 +99,9 @@ describe('holder: its start', () => {
     const own = () => processesIn(join(folder, '..'))
     const waiting = prepareHolder(folder, holders.program)
     await expect.poll(own).toHaveLength(1)
-    waiting[Symbol.dispose]()
-    await expect.poll(own).toEqual([])
+    process.kill(own()[0]?.pid ?? 0, 'SIGSTOP')
+    await waiting[Symbol.asyncDispose]()
+    expect(own()).toEqual([])
     expect(existsSync(folder)).toBe(false)
   })
 
