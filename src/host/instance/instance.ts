@@ -82,8 +82,6 @@ export class MachineInstance {
   #ending = new AbortController()
   #boot = new AbortController()
   readonly #events: EventQueue
-  /** Of the last start. */
-  #begun: AsyncDisposable | undefined
   /** It has been removed, or could not be made. */
   isForgotten = false
   /** It goes on without this process, which can undo nothing any more. */
@@ -176,8 +174,7 @@ export class MachineInstance {
     const { context, recorded } = this
     const { isNew, desired, saved } = options
     // The holder's program begins while the start is checked and written down.
-    await using holder = context.holders.begin?.(context.folder)
-    this.#begun = holder
+    await using _holder = context.holders.begin?.(context.folder)
     const planned = await this.#record(options)
     try {
       await makeSteps(context, planned, recorded.record)
@@ -345,7 +342,6 @@ export class MachineInstance {
   close(): void {
     const { machine, holder } = this.context
     this.isLetGo = true
-    void this.#begun?.[Symbol.asyncDispose]()
     this.context.machine = undefined
     this.context.lease?.close()
     machine?.close()

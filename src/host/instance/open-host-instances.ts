@@ -76,26 +76,7 @@ export interface MovesHost {
  */
 export async function openHostInstances(options: HostInstancesOptions): Promise<Instances> {
   const [program] = await Promise.all([buildHolder(), buildAddon()])
-  const waiting = new Map<string, WaitingHolder>()
-  const holders: Holders = {
-    begin: (folder) => {
-      const holder = prepareHolder(folder, program)
-      waiting.set(folder, holder)
-      return {
-        [Symbol.asyncDispose]: async () => {
-          waiting.delete(folder)
-          await holder[Symbol.asyncDispose]()
-        },
-      }
-    },
-    start: async (folder, cgroups) => {
-      const holder = await (waiting.get(folder) ?? prepareHolder(folder, program)).hold(cgroups)
-      if (options.isLeashed) await holder.leash()
-      return holder
-    },
-    find: findHolder,
-    kill: killHolder,
-  }
+  const holders = hostHolders(program, options)
   await tryHolder(holders, join(options.stateFolder, TRIAL)).catch((error) => {
     if (error instanceof AgentError && error.code === 'FAILED_PRECONDITION') throw error
     // Such as a full disk. Machines that run can be ended, which makes room.
@@ -148,6 +129,33 @@ export async function openHostInstances(options: HostInstancesOptions): Promise<
     cgroups,
     holders,
   })
+}
+
+/** Of the built program. */
+function hostHolders(program: string, { isLeashed }: Pick<HostInstancesOptions, 'isLeashed'>): Holders {
+  const waiting = new Map<string, WaitingHolder>()
+  return {
+    begin: (folder) => {
+      const holder = prepareHolder(folder, program)
+      waiting.set(folder, holder)
+      return {
+        [Symbol.asyncDispose]: async () => {
+          waiting.delete(folder)
+          await holder[Symbol.asyncDispose]()
+        },
+      }
+    },
+    start: async (folder, cgroups) => {
+      const holder = await (waiting.get(folder) ?? prepareHolder(folder, program)).hold(cgroups)
+      if (isLeashed) await holder.leash()
+      return holder
+    },
+    find: findHolder,
+    kill: killHolder,
+    close: () => {
+      for (const holder of waiting.values()) void holder[Symbol.asyncDispose]()
+    },
+  }
 }
 
 /** The folder of a machine that ends with this process. Its name is short, for paths of sockets have little room. */

@@ -354,6 +354,7 @@ class HostInstances implements Instances {
   async close(): Promise<void> {
     for (const part of [this.#parts.leases, this.#parts.volumes]) part?.close()
     for (const instance of this.#instances.values()) instance.close()
+    this.#parts.holders.close?.()
   }
 
   async #change(instance: MachineInstance, caller: Caller, change: () => Promise<void>): Promise<Instance> {

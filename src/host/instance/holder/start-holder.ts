@@ -9,6 +9,9 @@ import { SocketHandles } from '../../../os/sockets/socket-handles.ts'
 import { linuxStreams } from '../../../os/streams/linux-streams.ts'
 import { connectToHolder, HolderClient, isAlive, startTimeOf } from './holder-client.ts'
 
+/** For a holder that is not wanted to end by itself. */
+const WAITING_END_MS = 1000
+
 /** Between two looks at a holder that was killed. */
 const LOOK_MS = 10
 
@@ -63,8 +66,9 @@ export function prepareHolder(folder: string, program: string): WaitingHolder {
       if (holds) return
       socket.destroy()
       const child = await started.catch(() => undefined)
-      child?.kill()
+      const timer = setTimeout(() => child?.kill(), WAITING_END_MS)
       await child?.exitCode.catch(() => {})
+      clearTimeout(timer)
     },
   }
 }

@@ -33,6 +33,8 @@ import { explainStart, withPaths } from './walls.ts'
 export interface Holders {
   /** Begins what the next `start` for this folder waits for. Nothing is made, and what has begun ends with its disposal. */
   begin?(folder: string): AsyncDisposable
+  /** Ends all that has begun. What was started goes on. */
+  close?(): void
   /** The holder and all that it starts are in the cgroups with these folders. */
   start(folder: string, cgroups: readonly string[]): Promise<Holder>
   /** Undefined when none runs for this folder. */

@@ -6,7 +6,11 @@ import {
   InstanceRecord,
   StepRecord,
 } from '../../../../src/gen/microvm/instance/v1/records.ts'
-import { explainDisk, refuseServed, refuseWritten } from '../../../../src/host/instance/devices/disk-in-use.ts'
+import {
+  explainDisk,
+  refuseServed,
+  refuseWritten,
+} from '../../../../src/host/instance/devices/disk-in-use.ts'
 import { file, specification } from '../../../support/wing/requests.ts'
 
 const disk = (url: string, access = 'read-write') =>

@@ -101,7 +101,7 @@ describe('holder: its start', () => {
     await expect.poll(own).toHaveLength(1)
     process.kill(own()[0]?.pid ?? 0, 'SIGSTOP')
     await waiting[Symbol.asyncDispose]()
-    expect(own()).toEqual([])
+    await expect.poll(own).toEqual([])
     expect(existsSync(folder)).toBe(false)
   })
 
