@@ -32,7 +32,7 @@
   "usage: holder FOLDER    hold an instance's processes in a PID namespace, and serve FOLDER/holder.sock\n" \
   "Waits for a line `hold [CGROUP...]` on its standard input, a socket, which is its first connection then. The " \
   "holder and all that it starts are in the cgroups with these folders: one of each hierarchy. Until the line " \
-  "comes, it ends with that socket, and touches nothing.\n"
+  "comes, it touches nothing. Until it has greeted, it ends with that socket.\n"
 
 #define EXIT_USAGE 2
 
@@ -209,6 +209,8 @@ static noreturn void hold(struct holder *holder, int null) {
   int starter = take_starter(null);
   if (starter < 0) _exit(EXIT_FAILURE);
   connection_open(holder, starter);
+  /* Nobody knows of this holder. */
+  if (holder->has_closed) _exit(EXIT_FAILURE);
   serve(holder);
 }
 

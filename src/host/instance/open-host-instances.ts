@@ -146,7 +146,9 @@ function hostHolders(program: string, { isLeashed }: Pick<HostInstancesOptions, 
       }
     },
     start: async (folder, cgroups) => {
-      const holder = await (waiting.get(folder) ?? prepareHolder(folder, program)).hold(cgroups)
+      const prepared = waiting.get(folder) ?? prepareHolder(folder, program)
+      waiting.delete(folder)
+      const holder = await prepared.hold(cgroups)
       if (isLeashed) await holder.leash()
       return holder
     },

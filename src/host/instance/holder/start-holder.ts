@@ -31,32 +31,24 @@ function open() {
 
 /** Starts the program of a holder. `program` is the built `native/holder`. */
 export function prepareHolder(folder: string, program: string): WaitingHolder {
-  opened ??= open()
-  const { native, streams, handles } = opened
-  const [own, its] = unwrap('open', 'a socket pair', native.socketPair())
-  const socket = handles.socket(own)
-  // Every error also closes the socket.
-  socket.on('error', () => {})
-  socket.allowHalfOpen = false
-  // By vfork(2): a fork of this process copies its page tables.
-  const started = startChild(native, streams, {
-    ...{ argv: [program, folder], name: undefined, cwd: '/' },
-    // The holder and its children get nothing else of the daemon's environment.
-    env: { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
-    ...{ stdio: [its, undefined, undefined], denied: [], hasTerminal: false },
-  }).finally(() => native.close(its))
+  const started = startProgram(folder, program)
   // `hold` tells of a program that did not start. What has started is reaped here.
-  started.then(({ exitCode }) => exitCode).catch(() => {})
+  started.then(({ child }) => child.exitCode).catch(() => {})
   let holds = false
   return {
     hold: async (cgroups) => {
-      holds = true
       try {
-        await started
-        return await HolderClient.begin(socket, join(folder, 'holder.sock'), cgroups)
+        const { socket } = await started
+        const holder = await HolderClient.begin(socket, join(folder, 'holder.sock'), cgroups)
+        holds = true
+        return holder
       } catch (error) {
-        socket.destroy()
-        void started.then(({ kill }) => kill()).catch(() => {})
+        void started
+          .then(({ child, socket }) => {
+            socket.destroy()
+            child.kill()
+          })
+          .catch(() => {})
         throw error instanceof AgentError
           ? new AgentError(error.code, `holder of ${folder}: ${error.message}`, { cause: error })
           : error
@@ -64,12 +56,37 @@ export function prepareHolder(folder: string, program: string): WaitingHolder {
     },
     [Symbol.asyncDispose]: async () => {
       if (holds) return
-      socket.destroy()
-      const child = await started.catch(() => undefined)
-      const timer = setTimeout(() => child?.kill(), WAITING_END_MS)
-      await child?.exitCode.catch(() => {})
+      const waiting = await started.catch(() => undefined)
+      waiting?.socket.destroy()
+      const timer = setTimeout(() => waiting?.child.kill(), WAITING_END_MS)
+      await waiting?.child.exitCode.catch(() => {})
       clearTimeout(timer)
     },
+  }
+}
+
+async function startProgram(folder: string, program: string) {
+  opened ??= open()
+  const { native, streams, handles } = opened
+  const [own, its] = unwrap('open', 'a socket pair', native.socketPair())
+  const socket = handles.socket(own)
+  // Every error also closes the socket.
+  socket.on('error', () => {})
+  socket.allowHalfOpen = false
+  try {
+    // By vfork(2): a fork of this process copies its page tables.
+    const child = await startChild(native, streams, {
+      ...{ argv: [program, folder], name: undefined, cwd: '/' },
+      // The holder and its children get nothing else of the daemon's environment.
+      env: { PATH: process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin' },
+      ...{ stdio: [its, undefined, undefined], denied: [], hasTerminal: false },
+    })
+    return { child, socket }
+  } catch (error) {
+    socket.destroy()
+    throw error
+  } finally {
+    native.close(its)
   }
 }
 

@@ -1,9 +1,12 @@
-import { spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   chmodSync,
+  closeSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmdirSync,
@@ -110,6 +113,43 @@ describe('holder: its start', () => {
     const waiting = prepareHolder(folder, holders.program)
     await expect(waiting.hold([])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect.poll(() => processesIn(join(folder, '..'))).toEqual([])
+  })
+
+  it('ends with its starter until it has greeted', async () => {
+    const folder = join(holders.newFolder(), 'own')
+    mkdirSync(folder)
+    const { stdin } = spawn(holders.program, [folder], { stdio: ['pipe', 'ignore', 'ignore'] })
+    stdin.write('hold\n')
+    stdin.destroy()
+    await expect.poll(() => existsSync(join(folder, 'holder.sock'))).toBe(true)
+    await expect.poll(() => processesIn(join(folder, '..'))).toEqual([])
+  })
+
+  it('is given up while it is awaited', async () => {
+    const folder = join(holders.newFolder(), 'own')
+    mkdirSync(folder)
+    const waiting = prepareHolder(folder, holders.program)
+    const held = waiting.hold([])
+    const refused = expect(held).rejects.toMatchObject({ code: 'UNAVAILABLE' })
+    await waiting[Symbol.asyncDispose]()
+    await refused
+    await expect.poll(() => processesIn(join(folder, '..'))).toEqual([])
+  })
+
+  it('tells that its starter has no descriptor left', async () => {
+    await holders.start()
+    const folder = holders.newFolder()
+    const files = /Max open files +(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1]
+    const limit = (most = '') => execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${most}:`])
+    const lowest = Array.from({ length: 32 }, () => openSync('/dev/null', 'r'))
+    limit(String(Math.max(...lowest) + 1))
+    try {
+      const started = prepareHolder(folder, holders.program).hold([])
+      await expect(started).rejects.toThrow(`holder of ${folder}: open a socket pair: EMFILE`)
+    } finally {
+      for (const fd of lowest) closeSync(fd)
+      limit(files)
+    }
   })
 
   it('replaces the socket of one that was killed', async () => {
