@@ -4,9 +4,16 @@ import { expect, it } from 'vitest'
 import { abortable, neverAborted } from '../../../src/base/abort.ts'
 import { AgentError } from '../../../src/base/errors.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { InstanceRecord } from '../../../src/gen/microvm/instance/v1/records.ts'
 import { INSTANCE_LIMITS } from '../../../src/host/instance/limits.ts'
 import { cgroupName } from '../../../src/host/instance/machine/limits-of.ts'
-import { type Holders, type StepContext, undoSteps } from '../../../src/host/instance/machine/steps.ts'
+import {
+  type Holders,
+  makeSteps,
+  type StepContext,
+  undoSteps,
+} from '../../../src/host/instance/machine/steps.ts'
+import { startTimer } from '../../../src/os/clock.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 import { FakeHolders } from '../../support/wing/fakes/fake-holders.ts'
 
@@ -54,6 +61,21 @@ it.each(['is killed', 'cannot be killed'])('undoSteps of a holder that hangs and
   expect([undone, killed, existsSync(folder)]).toEqual(
     isKilled ? [['holder', 'folder'], [folder], false] : [[], [], true],
   )
+})
+
+it('makeSteps kills a holder that is late, which may come when it has not been found', async () => {
+  const folder = temporaryFolder()
+  const killed: string[] = []
+  const holders = {
+    start: () => new Promise<never>(() => {}),
+    find: async () => undefined,
+    kill: async (path: string) => void killed.push(path),
+  }
+  const own = contextOf(folder, holders)
+  const context = { ...own, clock: { ...own.clock, startTimer }, limits: { ...own.limits, holderMs: 10 } }
+  const made = makeSteps(context, [{ step: 'holder', words: ['', folder] }], InstanceRecord.create())
+  await expect(made).rejects.toThrow('the holder did not answer within 10 ms')
+  expect(killed).toEqual([folder])
 })
 
 it('undoSteps of a copied state folder leaves the files of the original', async () => {

@@ -67,7 +67,7 @@ async function hasEnded(context: AskContext, holder: Holder): Promise<boolean> {
   )
 }
 
-function killIfAlive(pid: number): void {
+export function killIfAlive(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch (error) {

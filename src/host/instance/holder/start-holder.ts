@@ -7,6 +7,7 @@ import { findAgentFolder, loadNative } from '../../../os/native.ts'
 import { startChild } from '../../../os/process/child.ts'
 import { SocketHandles } from '../../../os/sockets/socket-handles.ts'
 import { linuxStreams } from '../../../os/streams/linux-streams.ts'
+import { killIfAlive } from './ask-holder.ts'
 import { connectToHolder, HolderClient, isAlive, startTimeOf } from './holder-client.ts'
 
 /** For a holder that is not wanted to end by itself. */
@@ -122,7 +123,7 @@ export async function killHolder(folder: string): Promise<void> {
   for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
     if (!(await isHolder(pid, folder))) continue
     const startTime = startTimeOf(Number(pid))
-    process.kill(Number(pid), 'SIGKILL')
+    killIfAlive(Number(pid))
     // Its command line is gone before its namespace has ended.
     while (isAlive(Number(pid), startTime)) await sleep(LOOK_MS)
   }

@@ -210,9 +210,16 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
     make: async (context, { words: [, , cgroup] }, record) => {
       const { folder, holders, cgroups } = context
       const folders = cgroup === undefined ? [] : await cgroups?.foldersOf(cgroup)
-      const started = answer(context, holders.start(folder, folders ?? [])).then((holder) => {
-        context.holder = holder
-      })
+      const started = answer(context, holders.start(folder, folders ?? [])).then(
+        (holder) => {
+          context.holder = holder
+        },
+        async (error) => {
+          // One that comes late may not be found yet, and would be in the cgroup.
+          await answer(context, holders.kill(folder))
+          throw error
+        },
+      )
       for (const each of await Promise.allSettled([started, writeRecordFile(folder, record)]))
         if (each.status === 'rejected') throw each.reason
       const { pid } = holderOf(context)
