@@ -35,7 +35,7 @@ import { EventLog } from '../state/event-log.ts'
 import { printState } from '../state/print-state.ts'
 import { NO_CALLER } from '../state/request.ts'
 import { StateStore } from '../state/state-store.ts'
-import { bootBehindGate, prepareTransport } from './boot/boot.ts'
+import { AFTER_BOOT_MS, bootBehindGate, prepareTransport } from './boot/boot.ts'
 import { BootGate } from './boot/gate.ts'
 import { STATE_FOLDER } from './boot/state-folder.ts'
 import type { BootContext } from './boot/step.ts'
@@ -201,7 +201,7 @@ async function serve(parts: AgentContext, start: AgentStart): Promise<number> {
   // Outside a guest, memory is brought online only when a call asks for it.
   if (given.init) watchMemory(os, log, service.memoryChanged)
   os.supervisor.gateOpened()
-  service.lifecycle.begin(transport)
+  service.lifecycle.begin(transport, AFTER_BOOT_MS)
   if (given.channel.restarts === 0) void service.warnOfHoles()
   if (config.debugConsole && config.debugConsolePort === 0) void debugConsole.runOn('/dev/console')
   else if (config.debugConsole) void warnOfMissingShell(os.files, log)

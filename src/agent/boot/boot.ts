@@ -28,8 +28,8 @@ function stepsBeforeSocket(serverAddress: string): readonly BootStep[] {
   ]
 }
 
-/** The lock slows the agent down for some milliseconds, so those who have waited for the boot are answered before it. */
-const KEEP_MS = 1000
+/** What slows the agent down for some milliseconds waits so long: those who have waited for the boot are answered before it. */
+export const AFTER_BOOT_MS = 1000
 
 /** The rest of the boot, which runs while the API's socket is open. */
 const STEPS: readonly BootStep[] = [
@@ -71,7 +71,7 @@ export async function bootBehindGate(
   await restore()
   gate.open()
   context.log.info('booted', { restarts: given.channel.restarts })
-  context.os.clock.startTimer(KEEP_MS, () => keepInMemory(context))
+  context.os.clock.startTimer(AFTER_BOOT_MS, () => keepInMemory(context))
 }
 
 /** Prepares a bare guest for containers; does nothing without `init`. Throws INTERNAL with the failed step. */

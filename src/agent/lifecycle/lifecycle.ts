@@ -118,19 +118,27 @@ export class Lifecycle {
     await this.#detachment.restore()
   }
 
-  /** To be called once calls are served: goes on with repairs, and follows what tells a restore. */
-  begin(connections: UntrustedConnections): void {
+  /**
+   * To be called once calls are served: goes on with repairs, and follows what tells a restore. An agent after the first one reads
+   * the kernel's log, which may be long, after `logMs`.
+   */
+  begin(connections: UntrustedConnections, logMs: number): void {
     const { os, isFirst } = this.#parts
     this.#connections = connections
     this.#repairs.restore()
     if (!this.#hostClock.isMarked) void this.clockWasSet()
     // A later agent looks for a line that came while there was none.
-    os.kernelLog.follow(isFirst ? undefined : this.#record.fields.kernelLogFromUs, ({ sequence, text }) => {
+    if (isFirst) this.#followKernel(undefined)
+    else os.clock.startTimer(logMs, () => this.#followKernel(this.#record.fields.kernelLogFromUs))
+    os.uevents.listen({ event: (event) => this.#onDevice(event), error: () => {} })
+  }
+
+  #followKernel(fromUs: bigint | undefined): void {
+    this.#parts.os.kernelLog.follow(fromUs, ({ sequence, text }) => {
       if (text !== FORKED || sequence < this.#record.fields.kernelLine) return
       this.#record.change({ kernelLine: sequence + 1n })
       this.#trigger('kernel')
     })
-    os.uevents.listen({ event: (event) => this.#onDevice(event), error: () => {} })
   }
 
   /** The guest's clock is right now. Never rejects. */

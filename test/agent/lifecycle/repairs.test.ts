@@ -116,7 +116,10 @@ describe('a repair', () => {
     const second = await restoredGuest({ os, state, isFirst: false })
     expect(await last(second)).toMatchObject({ number: 1n })
     os.kernelLog.sayAlone(FORKED)
-    expect(await last(await restoredGuest({ os, state, isFirst: false }))).toMatchObject({ number: 2n })
+    const third = await restoredGuest({ os, state, isFirst: false, logMs: 1000 })
+    expect(await last(third)).toMatchObject({ number: 1n })
+    os.clock.advance(1000)
+    expect(await last(third)).toMatchObject({ number: 2n })
   })
 
   it.each([true, false])(

@@ -21,6 +21,8 @@ export async function restoredGuest(
     /** False for an agent that dies before it serves calls. */
     readonly isServing?: boolean
     readonly os?: FakeOs
+    /** Before one that is not the first reads the kernel's log. */
+    readonly logMs?: number
     readonly parts?: Partial<LifecycleParts>
   } = {},
 ) {
@@ -76,7 +78,9 @@ export async function restoredGuest(
     dropped.push(than)
     return 1
   }
-  if (options.isServing !== false) lifecycle.begin({ dropOlder })
+  if (options.isServing !== false) lifecycle.begin({ dropOlder }, options.logMs ?? 0)
+  // For the timers that are due.
+  os.clock.advance(0)
   return { lifecycle, os, state, events, lines, frozen, dropped, streams, unixMs }
 }
 

@@ -51,7 +51,7 @@ export async function runServices(
     streams: streamMethods(dependencies, { gate, calls }),
     ...(options.address && { address: options.address }),
   })
-  if (options.address !== undefined) dependencies.lifecycle.begin(transport.transport)
+  if (options.address !== undefined) dependencies.lifecycle.begin(transport.transport, 0)
   const grpc = grpcConnection(transport.path)
   return {
     ...{ os, runtime },
