@@ -9,6 +9,7 @@ import type {
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
+import { addPart } from '../../qemu/qmp/add-part.ts'
 import { vsockStarts } from '../../qemu/vsock/driver-ready.ts'
 import { checkCanBeKept, checkPrivateMemory } from '../../spec/check-spec.ts'
 import { pathOf } from '../../spec/component-path.ts'
@@ -358,7 +359,7 @@ function hotPlug(
       await opener?.open(qmp, instance.ending)
       for (const { add, remove, before } of commands) {
         await makeSteps(context, before, record)
-        await qmp.command(add, instance.ending)
+        await addPart(qmp, add, instance.ending)
         if (remove !== undefined) undo.unshift(remove)
       }
       await makeSteps(context, providers.taps, record)

@@ -3,6 +3,7 @@ import type { Specification } from '../../../gen/microvm/instance/v1/instance.ts
 import type { InstanceRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { replaceableParts } from '../../qemu/netdev-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
+import { addPart } from '../../qemu/qmp/add-part.ts'
 import { specFromProto } from '../../spec/from-proto.ts'
 import { answer } from '../holder/ask-holder.ts'
 import type { MachineInstance } from '../instance.ts'
@@ -30,7 +31,7 @@ export async function replaceNetwork(
   const { qmp } = instance.machine()
   const run = async ({ opener, add }: NetworkCommands) => {
     await opener?.open(qmp, instance.ending)
-    for (const command of add) await qmp.command(command, instance.ending)
+    for (const command of add) await addPart(qmp, command, instance.ending)
   }
   const [old, next] = [commandsOf(instance, before, key), commandsOf(instance, after, key)]
   for (const command of old.remove) await qmp.command(command, instance.ending).catch(() => {})

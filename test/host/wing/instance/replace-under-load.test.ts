@@ -1,11 +1,13 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { linkSync, readFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { neverAborted } from '../../../../src/base/abort.ts'
 import { replaceFile } from '../../../../src/host/instance/devices/replace-file.ts'
-import type { Part } from '../../../../src/host/qemu/parts.ts'
+import { type Part, plugCommand } from '../../../../src/host/qemu/parts.ts'
+import { addPart } from '../../../../src/host/qemu/qmp/add-part.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { connectQmp } from '../../../../src/host/qemu/qmp/connect.ts'
 import { nodeNames, specKey } from '../../../../src/host/spec/spec-key.ts'
@@ -63,6 +65,26 @@ it('refuses another name of the same file, which QEMU has locked, and goes on wi
     const nodes = await qmp.execute('query-named-block-nodes', { flat: true }, neverAborted)
     expect(nodes.map((node) => node.file)).toEqual([first, first])
   })
+})
+
+it('removes a network at once that it has added', async () => {
+  const folder = temporaryFolder()
+  const path = join(folder, 'network')
+  const server = createServer().listen(path)
+  await once(server, 'listening')
+  const network: Part = {
+    option: 'netdev',
+    type: 'stream',
+    properties: { id: 'a', 'addr.type': 'unix', 'addr.path': path },
+  }
+  await withDisk({ folder, path: image(folder, 'a', 16), machine: ['-machine', 'none'] }, async (qmp) => {
+    for (let count = 1; count <= 10 * REPLACEMENTS; count++) {
+      await addPart(qmp, plugCommand(network), neverAborted)
+      await qmp.command({ execute: 'netdev_del', arguments: { id: 'a' } }, neverAborted)
+    }
+    expect(qmp.isClosed).toBe(false)
+  })
+  server.close()
 })
 
 function nodesOf(filename: string): readonly Part[] {

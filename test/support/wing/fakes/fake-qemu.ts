@@ -127,6 +127,9 @@ export class FakeQemu {
         return {}
       case 'device_del':
         return this.#remove(String(args.id))
+      case 'netdev_add':
+        if (args.type === 'stream') this.emit('NETDEV_STREAM_CONNECTED', { 'netdev-id': args.id })
+        return {}
       case 'netdev_del':
         this.onNetworkGone()
         return {}
