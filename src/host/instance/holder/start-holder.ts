@@ -33,11 +33,17 @@ function open() {
 /** Starts the program of a holder. `program` is the built `native/holder`. */
 export function prepareHolder(folder: string, program: string): WaitingHolder {
   const started = startProgram(folder, program)
+  let [holds, hasEnded] = [false, false]
+  const ended = async () => {
+    await (await started).child.exitCode
+    hasEnded = true
+  }
   // `hold` tells of a program that did not start. What has started is reaped here.
-  started.then(({ child }) => child.exitCode).catch(() => {})
-  let holds = false
+  ended().catch(() => {})
   return {
     hold: async (cgroups) => {
+      // It was killed while it waited.
+      if (hasEnded) return await prepareHolder(folder, program).hold(cgroups)
       try {
         const { socket } = await started
         const holder = await HolderClient.begin(socket, join(folder, 'holder.sock'), cgroups)

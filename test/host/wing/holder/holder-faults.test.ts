@@ -108,6 +108,16 @@ describe('holder: its start', () => {
     expect(existsSync(folder)).toBe(false)
   })
 
+  it('is begun again when it was killed while it waited', async () => {
+    const folder = holders.newFolder()
+    const waiting = prepareHolder(folder, holders.program)
+    const own = () => processesIn(join(folder, '..')).filter(({ words }) => words.includes(folder))
+    await expect.poll(own).not.toEqual([])
+    for (const { pid } of own()) process.kill(pid, 'SIGKILL')
+    await expect.poll(own).toEqual([])
+    await expect.poll(async () => holders.endLater(await waiting.hold([])).pid).toBeGreaterThan(0)
+  })
+
   it('ends what did not become a holder', async () => {
     const folder = join(holders.newFolder(), 'none')
     const waiting = prepareHolder(folder, holders.program)
