@@ -203,9 +203,9 @@ export function refuseOtherDisks(
 ): void {
   const [before, now] = [disksBehind(saved), disksBehind(document)]
   for (const key of new Set([...before.keys(), ...now.keys()])) {
-    const [wanted = 'none', found = 'none'] = [before.get(key), now.get(key)]
-    if (found === wanted) continue
-    const text = `${found}, want ${wanted}: the machine was saved with that`
+    if (before.get(key) === now.get(key)) continue
+    // Without the paths, which a tenant need not know.
+    const text = 'another disk by now, want the one that the machine was saved with'
     throw new AgentError('FAILED_PRECONDITION', `${volumeField(document, key)}: ${text}`)
   }
 }
