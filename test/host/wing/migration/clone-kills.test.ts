@@ -133,8 +133,10 @@ describe('one of three clones that are made at once', { timeout: TIMEOUT_MS }, (
   it.each(table)(
     'takes nobody with it when its %s is killed before %s: after it, one %s',
     async (killed, step, outcome) => {
-      const kill = () => {
+      const kill = async () => {
         for (const pid of host.pidsOf(killed, 'c-2')) process.kill(pid, 'SIGKILL')
+        // Until it is dead, it may still answer.
+        await expect.poll(() => host.pidsOf('qemu', 'c-2')).toEqual([])
       }
       expect(await outcomesAt(step, kill)).toEqual(['runs', outcome, 'runs'])
       for (const key of ['c-1', 'c-3']) await host.counted(key, 10)
