@@ -262,13 +262,6 @@ static void watch(struct holder *holder, struct connection *connection, char **w
   answer(holder, connection, "ok");
 }
 
-/* For a starter whose processes must not outlive it. */
-static void leash(struct holder *holder, struct connection *connection, char **words) {
-  (void)words;
-  connection->is_leash = true;
-  answer(holder, connection, "ok");
-}
-
 static void end(struct holder *holder, struct connection *connection, char **words) {
   (void)words;
   answer(holder, connection, "ok");
@@ -294,7 +287,6 @@ static const struct verb {
     {"give", 1, 1, give_memory},
     {"lease", 1, 2, lease},
     {"watch", 1, 1, watch},
-    {"leash", 1, 1, leash},
     {"end", 1, 1, end},
 };
 

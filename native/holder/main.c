@@ -32,7 +32,10 @@
   "usage: holder FOLDER    hold an instance's processes in a PID namespace, and serve FOLDER/holder.sock\n" \
   "Waits for a line `hold [CGROUP...]` on its standard input, a socket, which is its first connection then. The " \
   "holder and all that it starts are in the cgroups with these folders: one of each hierarchy. Until the line " \
-  "comes, it touches nothing. Until it has greeted, it ends with that socket.\n"
+  "comes, it touches nothing. Until it has greeted, it ends with that socket; with `leash` for `hold`, always.\n"
+
+#define HOLD "hold"
+#define LEASH "leash"
 
 #define EXIT_USAGE 2
 
@@ -190,7 +193,8 @@ static bool await_order(struct holder *holder) {
     length += (size_t)count;
   }
   holder->line[length - 1] = '\0';
-  return words_split(holder->line, holder->words, WORDS_MAX) > 0 && strcmp(holder->words[0], "hold") == 0;
+  if (words_split(holder->line, holder->words, WORDS_MAX) < 1) return false;
+  return strcmp(holder->words[0], HOLD) == 0 || strcmp(holder->words[0], LEASH) == 0;
 }
 
 /* The holder has no terminal, and its children inherit nothing. Returns the connection to the starter, or -1. */
@@ -205,10 +209,12 @@ static int take_starter(int null) {
 /* Runs as init of the namespace. */
 static noreturn void hold(struct holder *holder, int null) {
   const char *step;
+  const bool is_leash = strcmp(holder->words[0], LEASH) == 0;
   if (!prepare(holder, &step)) fail_start(step);
   int starter = take_starter(null);
   if (starter < 0) _exit(EXIT_FAILURE);
   connection_open(holder, starter);
+  holder->connections[0].is_leash = is_leash;
   /* Nobody knows of this holder. */
   if (holder->has_closed) _exit(EXIT_FAILURE);
   serve(holder);

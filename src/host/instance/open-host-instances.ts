@@ -148,9 +148,7 @@ function hostHolders(program: string, { isLeashed }: Pick<HostInstancesOptions, 
     start: async (folder, cgroups) => {
       const prepared = waiting.get(folder) ?? prepareHolder(folder, program)
       waiting.delete(folder)
-      const holder = await prepared.hold(cgroups)
-      if (isLeashed) await holder.leash()
-      return holder
+      return await prepared.hold(cgroups, isLeashed)
     },
     find: findHolder,
     kill: killHolder,

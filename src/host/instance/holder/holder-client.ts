@@ -64,9 +64,9 @@ export class HolderClient implements Holder {
     }
   }
 
-  /** The same with the starter's end of the first connection. `path` is where others connect later. */
-  static async begin(socket: Socket, path: string, cgroups: readonly string[]): Promise<HolderClient> {
-    socket.write(commandLine(['hold', ...cgroups]))
+  /** The same with the starter's end of the first connection, and the words of its order. `path` is where others connect later. */
+  static async begin(socket: Socket, path: string, order: readonly string[]): Promise<HolderClient> {
+    socket.write(commandLine(order))
     return await HolderClient.open(socket, path)
   }
 
@@ -156,11 +156,6 @@ export class HolderClient implements Holder {
       if (late.aborted) throw new AgentError('DEADLINE_EXCEEDED', `holder ${this.pid}: still there`)
       await sleep(LOOK_MS)
     }
-  }
-
-  /** From now on the holder, and all that it has started, end with this connection: at the latest with this process. */
-  async leash(): Promise<void> {
-    await this.#command('leash')
   }
 
   disconnect(): void {

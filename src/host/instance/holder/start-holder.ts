@@ -18,8 +18,11 @@ const LOOK_MS = 10
 
 /** A holder that does nothing yet, also not in its folder, and that ends with this process until it holds. */
 export interface WaitingHolder extends AsyncDisposable {
-  /** Has it hold its folder, in the cgroups with these folders. Rejects as {@link startHolder} does. */
-  hold(cgroups: readonly string[]): Promise<HolderClient>
+  /**
+   * Has it hold its folder, in the cgroups with these folders; with a leash, the holder and all that it starts end with its connection to
+   * this process. Rejects as {@link startHolder} does.
+   */
+  hold(cgroups: readonly string[], isLeashed?: boolean): Promise<HolderClient>
 }
 
 /** What starts holders. It takes half a millisecond to open. */
@@ -41,12 +44,15 @@ export function prepareHolder(folder: string, program: string): WaitingHolder {
   // `hold` tells of a program that did not start. What has started is reaped here.
   ended().catch(() => {})
   return {
-    hold: async (cgroups) => {
+    hold: async (cgroups, isLeashed = false) => {
       // It was killed while it waited.
-      if (hasEnded) return await prepareHolder(folder, program).hold(cgroups)
+      if (hasEnded) return await prepareHolder(folder, program).hold(cgroups, isLeashed)
       try {
         const { socket } = await started
-        const holder = await HolderClient.begin(socket, join(folder, 'holder.sock'), cgroups)
+        const holder = await HolderClient.begin(socket, join(folder, 'holder.sock'), [
+          isLeashed ? 'leash' : 'hold',
+          ...cgroups,
+        ])
         holds = true
         return holder
       } catch (error) {

@@ -118,6 +118,17 @@ describe('holder: its start', () => {
     await expect.poll(async () => holders.endLater(await waiting.hold([])).pid).toBeGreaterThan(0)
   })
 
+  it.each([true, false])('ends with its starter only on a leash (%s)', async (isLeashed) => {
+    const folder = holders.newFolder()
+    const holder = await prepareHolder(folder, holders.program).hold([], isLeashed)
+    const child = await holder.start(sh('sleep', 'log', 'exec sleep 1000'))
+    holder.disconnect()
+    const isThere = () => processState(child.pid) !== undefined
+    if (isLeashed) return await expect.poll(isThere).toBe(false)
+    holders.endLater((await findHolder(folder)) ?? expect.fail('no holder'))
+    expect(isThere()).toBe(true)
+  })
+
   it('ends what did not become a holder', async () => {
     const folder = join(holders.newFolder(), 'none')
     const waiting = prepareHolder(folder, holders.program)
