@@ -31,8 +31,9 @@
 #define USAGE \
   "usage: holder FOLDER    hold an instance's processes in a PID namespace, and serve FOLDER/holder.sock\n" \
   "Waits for a line `hold [CGROUP...]` on its standard input, a socket, which is its first connection then. The " \
-  "holder and all that it starts are in the cgroups with these folders: one of each hierarchy. Until the line " \
-  "comes, it touches nothing. Until it has greeted, it ends with that socket; with `leash` for `hold`, always.\n"
+  "holder and all that it starts are in the cgroups with these folders: one of each hierarchy. Exits are told " \
+  "there. Until the line comes, it touches nothing. Until it has greeted, it ends with that socket; with `leash` for " \
+  "`hold`, always.\n"
 
 #define HOLD "hold"
 #define LEASH "leash"
@@ -215,6 +216,7 @@ static noreturn void hold(struct holder *holder, int null) {
   if (starter < 0) _exit(EXIT_FAILURE);
   connection_open(holder, starter);
   holder->connections[0].is_leash = is_leash;
+  holder->connections[0].wants_exits = true;
   /* Nobody knows of this holder. */
   if (holder->has_closed) _exit(EXIT_FAILURE);
   serve(holder);

@@ -45,6 +45,14 @@ describe('the files of a specification', () => {
     await accepted({ board: { kernel }, backends })
   })
 
+  it('refuses a kernel that has become another file since it was read', async () => {
+    const path = at('changing')
+    writeFileSync(path, '\x7fELF')
+    for (let count = 0; count < 2; count++) await accepted({ board: { kernel: path } })
+    writeFileSync(path, 'some text')
+    await expect(checkFiles(specification({ board: { kernel: path } }))).rejects.toThrow('not a kernel')
+  })
+
   it.each([
     ['kernel', 'fifo', 'a FIFO, want a file'],
     ['kernel', 'link', 'a FIFO, want a file'],

@@ -53,7 +53,7 @@ export class HolderClient implements Holder {
 
   static async open(socket: Socket, path: string): Promise<HolderClient> {
     try {
-      const greeting = await readGreeting(socket, path)
+      const greeting = await readCheckedGreeting(socket, path)
       const client = new HolderClient(path, socket, greeting)
       // It is carried out before the commands that follow.
       client.#command('watch').catch(() => socket.destroy())
@@ -66,8 +66,13 @@ export class HolderClient implements Holder {
 
   /** The same with the starter's end of the first connection, and the words of its order. `path` is where others connect later. */
   static async begin(socket: Socket, path: string, order: readonly string[]): Promise<HolderClient> {
-    socket.write(commandLine(order))
-    return await HolderClient.open(socket, path)
+    try {
+      socket.write(commandLine(order))
+      return new HolderClient(path, socket, await readGreeting(socket, path))
+    } catch (error) {
+      socket.destroy()
+      throw error
+    }
   }
 
   async start({ name, output, argv, walls }: ChildPlan): Promise<HeldChild> {
@@ -105,7 +110,7 @@ export class HolderClient implements Holder {
   async attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }> {
     const stream = await connectToHolder(this.#path)
     try {
-      await readGreeting(stream, this.#path)
+      await readCheckedGreeting(stream, this.#path)
       stream.write(`attach ${number} ${offset}\n`)
       const [, first = ''] = checked(words(await readLine(stream)))
       return { first: BigInt(first), stream }
@@ -252,15 +257,19 @@ interface Greeting {
   readonly startTime: string
 }
 
-/** Checks that the greeting is of the process that it names, whose pid may have been another's. */
+/** Checks also that the greeting is of the process that it names, whose pid may have been another's. */
+async function readCheckedGreeting(socket: Socket, path: string): Promise<Greeting> {
+  const greeting = await readGreeting(socket, path)
+  const { pid, startTime } = greeting
+  if (isAlive(pid, startTime)) return greeting
+  throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
+}
+
 async function readGreeting(socket: Socket, path: string): Promise<Greeting> {
   const [protocol, version, pid = '', startTime = ''] = words(await readLine(socket))
   if (protocol === 'error') checked([protocol, version ?? '', pid])
   if (protocol !== 'holder' || version !== VERSION) {
     throw new AgentError('FAILED_PRECONDITION', `${path}: version ${version}, want ${VERSION}`)
-  }
-  if (!isAlive(Number(pid), startTime)) {
-    throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
   }
   return { pid: Number(pid), startTime }
 }

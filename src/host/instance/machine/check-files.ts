@@ -43,21 +43,28 @@ const KINDS = {
 
 type Kind = keyof typeof KINDS
 
-/** Whether there is something, and of a kind that is wanted. Nothing is opened, for some devices act on that. */
-async function check(field: string, path: string, ...wanted: readonly Kind[]): Promise<boolean> {
-  if (path === '') return false
+/** What is there, of a kind that is wanted. Nothing is opened, for some devices act on that. */
+async function check(field: string, path: string, ...wanted: readonly Kind[]): Promise<Stats | undefined> {
+  if (path === '') return undefined
   const status = await stat(path).catch(() => undefined)
-  if (status === undefined) return false
+  if (status === undefined) return undefined
   const kinds = Object.entries(KINDS).flatMap(([kind, is]) => (is(status) ? [kind] : []))
-  if (wanted.some((kind) => kinds.includes(kind))) return true
+  if (wanted.some((kind) => kinds.includes(kind))) return status
   throw refused(field, `${path}: a ${kinds.join()}, want a ${wanted.join(' or a ')}`)
 }
 
 /** QEMU looks for the header of Multiboot in so many bytes, and for the others further in front. */
 const HEAD_BYTES = 8192
 
+/** Kernels that have been read, until they change: most machines of a host begin with the same few. */
+const kernels = new Set<string>()
+const MAX_KERNELS = 64
+
 async function checkKernel(field: string, path: string): Promise<void> {
-  if (!(await check(field, path, 'file'))) return
+  const status = await check(field, path, 'file')
+  if (status === undefined) return
+  const identity = [status.dev, status.ino, status.size, status.ctimeMs].join()
+  if (kernels.has(identity)) return
   // Not to wait for what may have come into its place.
   await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY).catch(
     () => undefined,
@@ -65,6 +72,8 @@ async function checkKernel(field: string, path: string): Promise<void> {
   if (file === undefined) return
   const { buffer, bytesRead } = await file.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0)
   if (!isKernel(buffer.subarray(0, bytesRead))) throw refused(field, `${path}: not a kernel, want a bzImage`)
+  if (kernels.size >= MAX_KERNELS) kernels.clear()
+  kernels.add(identity)
 }
 
 /** Linux (Documentation/arch/x86/boot.rst), ELF with PVH, and Multiboot, as QEMU loads them. */

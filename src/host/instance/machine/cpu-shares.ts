@@ -16,8 +16,10 @@ export interface CpuShares {
     machine: MachineDescription,
     tenant: string | undefined,
   ): Promise<(taken: ReadonlySet<number>) => readonly number[]>
-  /** Keeps a process, and all that it starts from then on, off the CPUs of pools. */
-  keepOff(pid: number): Promise<void>
+  /** Those that are in no pool; undefined when it does not matter. */
+  common(): Promise<readonly number[] | undefined>
+  /** Has a process, and all that it starts from then on, run on these alone. */
+  keepOn(pid: number, cpus: readonly number[]): Promise<void>
   /** Gives the threads of QEMU's CPUs, by their ids in its PID namespace, a CPU each. */
   pin(pid: number, threads: readonly number[], cpus: readonly number[]): Promise<void>
 }
@@ -31,13 +33,12 @@ export function cpuShares(catalogue?: string): CpuShares {
       commonCpus(pools, host)
       return (taken) => chooseCpus({ machine, tenant, catalogue: pools, host, taken })
     },
-    keepOff: async (pid) => {
+    common: async () => {
       const pools = await openCatalogue(catalogue)
       // Most hosts have none.
-      if (Object.keys(pools.cpu_pools).length === 0) return
-      const common = commonCpus(pools, hostCpus())
-      if (common !== undefined) await setAffinity(pid, common)
+      return Object.keys(pools.cpu_pools).length === 0 ? undefined : commonCpus(pools, hostCpus())
     },
+    keepOn: setAffinity,
     pin: async (pid, threads, cpus) => {
       if (new Set(threads).size !== cpus.length)
         throw new AgentError(

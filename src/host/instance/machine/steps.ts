@@ -220,10 +220,11 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
           throw error
         },
       )
-      for (const each of await Promise.allSettled([started, writeRecordFile(folder, record)]))
+      const common = context.cpus?.common()
+      for (const each of await Promise.allSettled([started, writeRecordFile(folder, record), common]))
         if (each.status === 'rejected') throw each.reason
-      const { pid } = holderOf(context)
-      if (pid !== undefined) await context.cpus?.keepOff(pid)
+      const [{ pid }, cpus] = [holderOf(context), await common]
+      if (pid !== undefined && cpus !== undefined) await context.cpus?.keepOn(pid, cpus)
     },
     undo: endHolder,
   },
