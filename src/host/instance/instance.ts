@@ -124,10 +124,11 @@ export class MachineInstance {
         return await change()
       } finally {
         // The file is for a registry that is made anew.
-        if (this.record !== before && !this.isForgotten)
-          await writeRecordFile(this.context.folder, this.record).catch((error) =>
-            this.#log.warn('record file not written', { error: messageOf(error) }),
-          )
+        try {
+          if (this.record !== before && !this.isForgotten) writeRecordFile(this.context.folder, this.record)
+        } catch (error) {
+          this.#log.warn('record file not written', { error: messageOf(error) })
+        }
       }
     }, signal)
   }
@@ -216,10 +217,9 @@ export class MachineInstance {
       if (!isNew) this.#hooks.checkStart(this, prepared)
       refuseOthersBases({ ...this.record, ...prepared }.specification?.backends, this)
       const add = [...planned.map(({ step, words }) => recorded.step(step, words)), ...(saved?.steps ?? [])]
-      const another = isNew ? {} : { bootId: randomUUID(), rebootsMs: [] }
       const run = await this.#hooks.beginRun(this, { ...this.record, ...prepared })
       const state = { desired, current: State.CREATING, reason: '', terminated: false }
-      const set = { ...prepared, ...run, ...state, ...another }
+      const set = { ...prepared, ...run, ...state, ...(!isNew && { bootId: randomUUID(), rebootsMs: [] }) }
       const text = isNew ? 'the instance is being made' : 'the machine is being started'
       await recorded.commit({ set, add, rows: saved?.rows ?? [], kind: isNew ? 'created' : 'state', text })
       return planned

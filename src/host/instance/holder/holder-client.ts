@@ -24,27 +24,26 @@ const END_TIMEOUT_MS = 30_000
 const LOOK_MS = 10
 
 interface Waiter {
+  /** The first line of a connection ends its answer, whatever it is. */
+  readonly isGreeting: boolean
   readonly lines: string[][]
   readonly done: PromiseWithResolvers<readonly string[][]>
 }
 
 /** A connection of this process to a holder. Commands are answered in their order. */
 export class HolderClient implements Holder {
-  readonly pid: number
   readonly ended: Promise<void>
   readonly #path: string
   readonly #socket: Socket
-  readonly #startTime: string
+  #greeting: Greeting = { pid: 0, startTime: '' }
   readonly #waiters: Waiter[] = []
   readonly #listeners = new Set<(child: HeldChild) => void>()
   #rest = ''
   #isDisconnected = false
 
-  private constructor(path: string, socket: Socket, greeting: Greeting) {
+  private constructor(path: string, socket: Socket) {
     this.#path = path
     this.#socket = socket
-    this.pid = greeting.pid
-    this.#startTime = greeting.startTime
     const closed = new Promise<void>((resolve) => socket.once('close', resolve))
     this.ended = closed.then(() => this.#awaitEnd())
     socket.setEncoding('utf8')
@@ -52,9 +51,10 @@ export class HolderClient implements Holder {
   }
 
   static async open(socket: Socket, path: string): Promise<HolderClient> {
+    const client = new HolderClient(path, socket)
     try {
-      const greeting = await readCheckedGreeting(socket, path)
-      const client = new HolderClient(path, socket, greeting)
+      await client.#greet()
+      checkAlive(client.#greeting, path)
       // It is carried out before the commands that follow.
       client.#command('watch').catch(() => socket.destroy())
       return client
@@ -66,13 +66,24 @@ export class HolderClient implements Holder {
 
   /** The same with the starter's end of the first connection, and the words of its order. `path` is where others connect later. */
   static async begin(socket: Socket, path: string, order: readonly string[]): Promise<HolderClient> {
+    const client = new HolderClient(path, socket)
     try {
       socket.write(commandLine(order))
-      return new HolderClient(path, socket, await readGreeting(socket, path))
+      await client.#greet()
+      return client
     } catch (error) {
       socket.destroy()
       throw error
     }
+  }
+
+  get pid(): number {
+    return this.#greeting.pid
+  }
+
+  async #greet(): Promise<void> {
+    const [line = []] = await this.#answer('greeting', { ms: ANSWER_TIMEOUT_MS, isGreeting: true })
+    this.#greeting = parseGreeting(line, this.#path)
   }
 
   async start({ name, output, argv, walls }: ChildPlan): Promise<HeldChild> {
@@ -110,7 +121,7 @@ export class HolderClient implements Holder {
   async attach(number: number, offset: bigint): Promise<{ readonly first: bigint; readonly stream: Duplex }> {
     const stream = await connectToHolder(this.#path)
     try {
-      await readCheckedGreeting(stream, this.#path)
+      checkAlive(parseGreeting(words(await readLine(stream)), this.#path), this.#path)
       stream.write(`attach ${number} ${offset}\n`)
       const [, first = ''] = checked(words(await readLine(stream)))
       return { first: BigInt(first), stream }
@@ -174,16 +185,25 @@ export class HolderClient implements Holder {
 
   async #commandWithin(ms: number, command: readonly string[]): Promise<readonly string[][]> {
     const line = commandLine(command)
-    if (this.#socket.destroyed) throw this.#gone()
-    const waiter = { lines: [], done: Promise.withResolvers<readonly string[][]>() }
-    this.#waiters.push(waiter)
+    const answer = this.#answer(command[0], { ms, isGreeting: false })
     this.#socket.write(line)
-    const late = AbortSignal.timeout(ms)
-    return await abortable(waiter.done.promise, late).catch((error) => {
-      throw late.aborted && error === late.reason
-        ? new AgentError('UNAVAILABLE', `holder ${this.pid}: ${command[0]}: no answer in ${ms} ms`)
-        : error
-    })
+    return await answer
+  }
+
+  async #answer(
+    what: string | undefined,
+    { ms, isGreeting }: Pick<Waiter, 'isGreeting'> & { readonly ms: number },
+  ): Promise<readonly string[][]> {
+    if (this.#socket.destroyed) throw this.#gone()
+    const done = Promise.withResolvers<readonly string[][]>()
+    this.#waiters.push({ isGreeting, lines: [], done })
+    const late = () => new AgentError('UNAVAILABLE', `holder ${this.pid}: ${what}: no answer in ${ms} ms`)
+    const timer = setTimeout(() => done.reject(late()), ms)
+    try {
+      return await done.promise
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   #receive(text: string): void {
@@ -201,10 +221,10 @@ export class HolderClient implements Holder {
     const waiter = this.#waiters[0]
     if (waiter === undefined) return
     waiter.lines.push(line)
-    if (line[0] !== 'ok' && line[0] !== 'error') return
+    if (!waiter.isGreeting && line[0] !== 'ok' && line[0] !== 'error') return
     this.#waiters.shift()
     try {
-      checked(line)
+      if (!waiter.isGreeting) checked(line)
       waiter.done.resolve(waiter.lines)
     } catch (error) {
       waiter.done.reject(error)
@@ -223,11 +243,12 @@ export class HolderClient implements Holder {
   }
 
   #isAlive(): boolean {
-    return isAlive(this.pid, this.#startTime)
+    return isAlive(this.pid, this.#greeting.startTime)
   }
 
   #gone(): AgentError {
-    return new AgentError('UNAVAILABLE', `holder ${this.pid}: the connection has ended`)
+    const text = this.pid === 0 ? 'the holder hung up' : `holder ${this.pid}: the connection has ended`
+    return new AgentError('UNAVAILABLE', text)
   }
 }
 
@@ -257,16 +278,16 @@ interface Greeting {
   readonly startTime: string
 }
 
-/** Checks also that the greeting is of the process that it names, whose pid may have been another's. */
-async function readCheckedGreeting(socket: Socket, path: string): Promise<Greeting> {
-  const greeting = await readGreeting(socket, path)
-  const { pid, startTime } = greeting
-  if (isAlive(pid, startTime)) return greeting
-  throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
+/** The greeting must be of the process that it names, whose pid may have been another's. */
+function checkAlive({ pid, startTime }: Greeting, path: string): void {
+  if (!isAlive(pid, startTime))
+    throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
 }
 
-async function readGreeting(socket: Socket, path: string): Promise<Greeting> {
-  const [protocol, version, pid = '', startTime = ''] = words(await readLine(socket))
+function parseGreeting(
+  [protocol, version, pid = '', startTime = '']: readonly string[],
+  path: string,
+): Greeting {
   if (protocol === 'error') checked([protocol, version ?? '', pid])
   if (protocol !== 'holder' || version !== VERSION) {
     throw new AgentError('FAILED_PRECONDITION', `${path}: version ${version}, want ${VERSION}`)

@@ -52,7 +52,7 @@ export async function startVolumeDaemon(
   const { folder, program, withinMs } = place
   const status = statSync(record.path, { throwIfNoEntry: false })
   if (status === undefined) throw new AgentError('FAILED_PRECONDITION', `${record.path}: ENOENT`)
-  await makeFolders(folder, status.uid)
+  makeFolders(folder, status.uid)
   const [started, log] = [join(OWN_FOLDER, 'started'), join(folder, `${NAME}.log`)]
   for (const path of [join(folder, started), record.socket]) if (path !== '') await rm(path, { force: true })
   const opener = new StartOpener()

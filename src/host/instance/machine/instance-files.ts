@@ -1,4 +1,5 @@
-import { chmod, chown, copyFile, mkdir, open, rename, rm, stat, symlink, unlink } from 'node:fs/promises'
+import { chmodSync, chownSync, mkdirSync } from 'node:fs'
+import { chmod, copyFile, mkdir, open, rename, rm, stat, symlink, unlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { OVMF } from '../../qemu/qemu-arguments.ts'
@@ -7,14 +8,21 @@ import { fileError } from '../snapshots/overlay-file.ts'
 /** The folder in an instance's folder in which its processes make their sockets. They can write nowhere else. */
 export const OWN_FOLDER = 'run'
 
-/** What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. */
-export async function makeFolders(folder: string, uid: number): Promise<void> {
+/**
+ * What the daemon and the holder write is in a folder that the instance's user may pass, and no one else. Blocks as the registry does,
+ * which has just written to this disk.
+ */
+export function makeFolders(folder: string, uid: number): void {
   const own = join(folder, OWN_FOLDER)
-  await mkdir(own, { mode: 0o700, recursive: true }).catch((error) => {
+  try {
+    mkdirSync(own, { mode: 0o700, recursive: true })
+    if (uid === 0) return
+    chownSync(folder, 0, uid)
+    chmodSync(folder, 0o710)
+    chownSync(own, uid, uid)
+  } catch (error) {
     throw fileError(own, error)
-  })
-  if (uid === 0) return
-  await Promise.all([chown(folder, 0, uid), chmod(folder, 0o710), chown(own, uid, uid)])
+  }
 }
 
 /** Makes a folder of symbolic links anew. A process that may pass the instance's folder can open what they lead to. */

@@ -1,5 +1,6 @@
 import { chown, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
 import { AgentError, messageOf } from '../../../base/errors.ts'
 import type { Logger } from '../../../base/log.ts'
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
@@ -150,7 +151,7 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
   folder: {
     isKept: true,
     make: async ({ folder }, { machine }, record) => {
-      await makeFolders(folder, record.uid)
+      makeFolders(folder, record.uid)
       if (machine !== undefined) await makeOwnFiles(machine, folder)
     },
     undo: ({ folder }) => rm(folder, { recursive: true, force: true }),
@@ -208,23 +209,22 @@ export const STEPS: Readonly<Record<StepName, Step>> = {
    */
   holder: {
     make: async (context, { words: [, , cgroup] }, record) => {
-      const { folder, holders, cgroups } = context
+      const { folder, holders, cgroups, cpus } = context
       const folders = cgroup === undefined ? [] : await cgroups?.foldersOf(cgroup)
-      const started = answer(context, holders.start(folder, folders ?? [])).then(
-        (holder) => {
-          context.holder = holder
-        },
-        async (error) => {
-          // One that comes late may not be found yet, and would be in the cgroup.
-          await answer(context, holders.kill(folder))
-          throw error
-        },
-      )
-      const common = context.cpus?.common()
-      for (const each of await Promise.allSettled([started, writeRecordFile(folder, record), common]))
-        if (each.status === 'rejected') throw each.reason
-      const [{ pid }, cpus] = [holderOf(context), await common]
-      if (pid !== undefined && cpus !== undefined) await context.cpus?.keepOn(pid, cpus)
+      const starting = answer(context, holders.start(folder, folders ?? []))
+      // The holder begins meanwhile.
+      const writing = setImmediate().then(() => writeRecordFile(folder, record))
+      const [started, written, common] = await Promise.allSettled([starting, writing, cpus?.common()])
+      if (started.status === 'rejected') {
+        // One that comes late may not be found yet, and would be in the cgroup.
+        await answer(context, holders.kill(folder))
+        throw started.reason
+      }
+      context.holder = started.value
+      if (written.status === 'rejected') throw written.reason
+      if (common.status === 'rejected') throw common.reason
+      const { pid } = started.value
+      if (pid !== undefined && common.value !== undefined) await cpus?.keepOn(pid, common.value)
     },
     undo: endHolder,
   },

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { rename, rm, writeFile } from 'node:fs/promises'
+import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import {
   type Instance,
@@ -48,17 +48,20 @@ export function recordOf(payload: Uint8Array): InstanceRecord {
   return InstanceRecord.decode(payload)
 }
 
-/** Writes the record into the instance's folder, from which the registry can be made anew. There is none until its machine comes. */
-export async function writeRecordFile(folder: string, record: InstanceRecord): Promise<void> {
+/**
+ * Writes the record into the instance's folder, from which the registry can be made anew. There is none until its machine comes. Blocks
+ * as the registry does, which has just written to this disk.
+ */
+export function writeRecordFile(folder: string, record: InstanceRecord): void {
   if (record.current === State.AWAITING) return
   const path = join(folder, RECORD_FILE)
-  await writeFile(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 }).catch(
-    async (error) => {
-      await rm(`${path}.new`, { force: true })
-      throw fileError(path, error)
-    },
-  )
-  await rename(`${path}.new`, path)
+  try {
+    writeFileSync(`${path}.new`, InstanceRecord.encode(record).finish(), { mode: 0o600 })
+    renameSync(`${path}.new`, path)
+  } catch (error) {
+    rmSync(`${path}.new`, { force: true })
+    throw fileError(path, error)
+  }
 }
 
 const RECORD_FILE = 'specification.binpb'

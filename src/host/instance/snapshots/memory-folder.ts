@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errnoOf } from '../../../base/errors.ts'
@@ -63,7 +64,9 @@ export async function settleMemories(
   folder: string,
   record: Pick<InstanceRecord, 'snapshots'>,
 ): Promise<void> {
-  const names: readonly string[] = await readdir(join(folder, MEMORIES)).catch(() => [])
+  const memories = join(folder, MEMORIES)
+  // As in `refuseUnknown`.
+  const names: readonly string[] = existsSync(memories) ? await readdir(memories).catch(() => []) : []
   for (const name of names.filter((each) => each.startsWith(WORK))) {
     const path = memoryFolder(folder, name)
     const snapshot = withMemory(record).find((each) => name === `${OLD}${each.name}`)

@@ -139,7 +139,7 @@ async function noteHanded(saving: Saving, { along, target }: Outbound): Promise<
   const add = [withWords(step, HANDED, '', target.host, target.endpoint, ...along)]
   await instance.recorded.commit({ add, kind: 'state', text: 'the machine is handed over' })
   // A registry that is made anew has nothing else of who this run is.
-  await writeRecordFile(instance.context.folder, instance.record)
+  writeRecordFile(instance.context.folder, instance.record)
 }
 
 interface Handing {

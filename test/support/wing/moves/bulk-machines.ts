@@ -42,7 +42,7 @@ export async function startBulkMachine(
 ): Promise<BulkMachine> {
   const folder = holders.newFolder()
   const uid = FIRST_UID + Number(folder.split('/').at(-1))
-  await makeFolders(folder, uid)
+  makeFolders(folder, uid)
   const files = join(folder, 'files')
   mkdirSync(files, { mode: 0o700 })
   makeRoom(files)
