@@ -15,6 +15,7 @@
 #include "children/memory.h"
 #include "children/walls.h"
 #include "connection.h"
+#include "relay.h"
 #include "streams/client.h"
 #include "streams/ring-file.h"
 #include "streams/source.h"
@@ -229,6 +230,20 @@ static void give_memory(struct holder *holder, struct connection *connection, ch
     connection_close(holder, connection);
 }
 
+/* Comes with two sockets: QEMU has the other end of the first one, and the second one is connected to a server. */
+static void relay(struct holder *holder, struct connection *connection, char **words) {
+  (void)words;
+  if (holder->passed.count != 2) {
+    refuse(holder, connection, "INVALID_ARGUMENT", "relay: %zu descriptors, want 2", holder->passed.count);
+    return;
+  }
+  holder->passed.count = 0;
+  if (relay_open(holder, holder->passed.fds[0], holder->passed.fds[1]))
+    answer(holder, connection, "ok");
+  else
+    refuse_errno(holder, connection, "relay");
+}
+
 static void tell_lease(struct holder *holder, struct connection *connection) {
   const bool has_ended = lease_has_ended(holder);
   if (holder->lease_until_ns == 0)
@@ -285,12 +300,13 @@ static const struct verb {
     {"take", 2, 2, take_ring},
     {"memory", 2, 2, make_memory},
     {"give", 1, 1, give_memory},
+    {"relay", 1, 1, relay},
     {"lease", 1, 2, lease},
     {"watch", 1, 1, watch},
     {"end", 1, 1, end},
 };
 
-static void run(struct holder *holder, struct connection *connection) {
+static void run_line(struct holder *holder, struct connection *connection) {
   int count = words_split(holder->line, holder->words, WORDS_MAX);
   if (count < 0) {
     refuse(holder, connection, "INVALID_ARGUMENT", "line: more than %d words, or a wrong %%", WORDS_MAX);
@@ -305,6 +321,15 @@ static void run(struct holder *holder, struct connection *connection) {
     return;
   }
   refuse(holder, connection, "UNIMPLEMENTED", "command \"%.64s\": unknown", holder->words[0]);
+}
+
+static void drop_passed(struct holder *holder) {
+  while (holder->passed.count > 0) close(holder->passed.fds[--holder->passed.count]);
+}
+
+static void run(struct holder *holder, struct connection *connection) {
+  run_line(holder, connection);
+  drop_passed(holder);
 }
 
 /*
@@ -327,7 +352,9 @@ static bool next_line(struct holder *holder, struct connection *connection) {
     return false;
   }
   const ssize_t line_length = newline - holder->line;
-  if (recv(fd, holder->line, (size_t)line_length + 1, MSG_DONTWAIT) != line_length + 1) {
+  const size_t taken = (size_t)line_length + 1;
+  if (message_receive_all(fd, holder->line, taken, &holder->passed, MSG_DONTWAIT) != line_length + 1) {
+    drop_passed(holder);
     connection_close(holder, connection);
     return false;
   }

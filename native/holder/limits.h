@@ -3,6 +3,7 @@
 /* The tables are static: the holder allocates nothing. */
 #define CHILDREN_MAX 16
 #define RINGS_MAX 2048
+#define RELAYS_MAX 64
 
 /* Attached clients. The other connections send commands. */
 #define CLIENTS_MAX 1024
@@ -26,6 +27,9 @@
 
 /* From now to the end of a lease. */
 #define LEASE_SECONDS_MAX 3600
+
+/* Of TLS, with its header (RFC 8446, 5.2). */
+#define RECORD_BYTES_MAX (5 + (1 << 14) + 256)
 
 /* Of one read. */
 #define CHUNK_BYTES 65536

@@ -23,6 +23,7 @@
 #include "command.h"
 #include "connection.h"
 #include "listen.h"
+#include "relay.h"
 #include "streams/client.h"
 #include "streams/source.h"
 #include "watch.h"
@@ -146,6 +147,9 @@ static void on_event(struct holder *holder, enum subject subject, uint32_t index
       return;
     case SUBJECT_LEASE:
       lease_event(holder);
+      return;
+    case SUBJECT_RELAY:
+      relay_event(holder, index, events);
       return;
   }
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../process/message.h"
 #include "limits.h"
 
 #define NEVER (-1)
@@ -16,7 +17,8 @@ enum subject {
   SUBJECT_PEER,
   SUBJECT_PORT,
   SUBJECT_LOG,
-  SUBJECT_LEASE
+  SUBJECT_LEASE,
+  SUBJECT_RELAY
 };
 
 struct watch {
@@ -60,6 +62,20 @@ struct connection {
   uint64_t offset;    /* of the next byte to send */
 };
 
+/* What comes next from a server of NBD. */
+enum relay_stage { RELAY_GREETING, RELAY_REPLY, RELAY_RECORDS, RELAY_PLAIN };
+
+struct relay {
+  bool is_used;
+  struct watch near; /* QEMU has the other end */
+  struct watch wire;
+  enum relay_stage stage;
+  unsigned char held[RECORD_BYTES_MAX]; /* from the wire */
+  size_t length;
+  size_t admitted; /* of them, QEMU gets so many */
+  bool has_told_end;
+};
+
 struct child {
   char name[NAME_BYTES_MAX + 1]; /* empty: unused */
   pid_t pid;                     /* in this namespace; 0: ended */
@@ -93,7 +109,9 @@ struct holder {
   struct child children[CHILDREN_MAX];
   struct ring rings[RINGS_MAX];
   struct connection connections[CONNECTIONS_MAX];
+  struct relay relays[RELAYS_MAX];
   char chunk[CHUNK_BYTES];
   char line[LINE_BYTES_MAX + 1];
+  struct passed passed; /* with the line */
   char *words[WORDS_MAX + 1];
 };

@@ -7,15 +7,21 @@
 #include <unistd.h>
 
 ssize_t message_send(int fd, const void *bytes, size_t length, int passed) {
+  return message_send_two(fd, bytes, length, passed, -1);
+}
+
+ssize_t message_send_two(int fd, const void *bytes, size_t length, int first, int second) {
+  const int passed[] = {first, second};
+  const size_t size = first < 0 ? 0 : second < 0 ? sizeof first : sizeof passed;
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
   struct iovec data = {(void *)bytes, length};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-  if (passed >= 0) {
+  if (size > 0) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(size);
     struct cmsghdr *part = CMSG_FIRSTHDR(&message);
-    *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof passed), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(part), &passed, sizeof passed);
+    *part = (struct cmsghdr){.cmsg_len = CMSG_LEN(size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(part), passed, size);
   }
   return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -18,6 +18,9 @@ struct passed {
 /* sendmsg(2) without waiting. `passed` is a descriptor or -1. */
 ssize_t message_send(int fd, const void *bytes, size_t length, int passed);
 
+/* The same with two descriptors; `second` may be -1. */
+ssize_t message_send_two(int fd, const void *bytes, size_t length, int first, int second);
+
 /* Does not wait. The caller owns `*passed`, or it is -1. Returns 0 at EOF, -1 with errno: EMSGSIZE if too long. */
 ssize_t message_receive(int fd, void *bytes, size_t room, int *passed);
 

@@ -73,8 +73,8 @@ export interface Native {
   ueventReceive(fd: Fd): string | number
   /** recvmsg(2). Returns the descriptor of an SCM_RIGHTS message; -ENODATA when it has none. */
   receiveFd(fd: Fd): Fd
-  /** sendmsg(2) with a descriptor (SCM_RIGHTS), which stays open here. Returns the bytes sent. */
-  sendFd(fd: Fd, data: Uint8Array, passed: Fd): number
+  /** sendmsg(2) with one or two descriptors (SCM_RIGHTS), which stay open here. Returns the bytes sent. */
+  sendFd(fd: Fd, data: Uint8Array, passed: Fd, second?: Fd): number
   /** The caller owns the descriptors; `data` is empty at EOF. -EMSGSIZE for a longer message, which is lost. */
   recvMessage(fd: Fd, maxBytes: number): ReceivedMessage | number
   /** One sendmsg(2). `passed` stays open here. Returns the bytes sent. */

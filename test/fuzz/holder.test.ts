@@ -19,7 +19,7 @@ const CHILD = 'that-stays'
 const ASK_CHILD = Buffer.from(`kill ${CHILD} 0\n`)
 
 /** Their changed forms start no program of this machine, and make no file. */
-const LINES = ['start b log /none/b a%20b %C3%BC', 'kill b 9', 'children', 'rings', 'watch'].concat(
+const LINES = ['start b log /none/b a%20b %C3%BC', 'kill b 9', 'children', 'rings', 'watch', 'relay'].concat(
   ['attach 0 0', 'attach 1 99', 'close 1', 'close 18446744073709551615', 'attach 4294967295 7'],
   [`start b console ${'/none '.repeat(3000)}`],
 )

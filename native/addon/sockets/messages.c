@@ -44,11 +44,17 @@ static int64_t send_message(struct call *call) {
   return message_send(given[0].integer, given[1].data.bytes, given[1].data.length, given[2].integer);
 }
 
+static int64_t send_descriptors(struct call *call) {
+  const union argument *given = call->given;
+  const int first = given[2].integer, second = given[3].integer;
+  return message_send_two(given[0].integer, given[1].data.bytes, given[1].data.length, first, second);
+}
+
 const struct addon_function message_functions[] = {
     {"messagePair", "", message_pair, false},
     {"receiveFd", "i", receive_descriptor, false},
     {"recvMessage", "ii", receive_whole_message, false},
-    {"sendFd", "idi", send_message, false},
+    {"sendFd", "idiI", send_descriptors, false},
     {"sendMessage", "idI", send_message, false},
     {0},
 };

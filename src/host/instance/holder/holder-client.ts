@@ -4,7 +4,11 @@ import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, errnoOf, StatusCode, type StatusCodeName } from '../../../base/errors.ts'
+import { checkErrno } from '../../../os/errors.ts'
+import type { Native } from '../../../os/native.ts'
 import { procStatFields } from '../../../os/process/proc-stat.ts'
+import { handleOf } from '../../../os/sockets/socket-handles.ts'
+import type { Fd } from '../../../os/streams/streams.ts'
 import type { ChildPlan, HeldChild, HeldLease, Holder, Ring } from './holder.ts'
 
 const VERSION = '1'
@@ -152,6 +156,19 @@ export class HolderClient implements Holder {
         throw error
       },
     )
+  }
+
+  async relay(
+    { near, wire }: { readonly near: Fd; readonly wire: Fd },
+    native: Pick<Native, 'sendFd'>,
+  ): Promise<void> {
+    // What was written before must not come after it.
+    await new Promise((resolve) => this.#socket.write('', resolve))
+    const fd = handleOf(this.#socket)?.fd ?? -1
+    if (fd < 0) throw this.#gone()
+    // The kernel takes so short a line whole.
+    checkErrno('send', 'the holder', native.sendFd(fd, Buffer.from('relay\n'), near, wire))
+    await this.#answer('relay', { ms: ANSWER_TIMEOUT_MS, isGreeting: false })
   }
 
   async setLease(untilNs: bigint): Promise<void> {

@@ -1,4 +1,6 @@
 import type { Duplex } from 'node:stream'
+import type { Native } from '../../../os/native.ts'
+import type { Fd } from '../../../os/streams/streams.ts'
 
 /** A process that the holder has started. */
 export interface HeldChild {
@@ -66,6 +68,11 @@ export interface Holder {
   memory(path: string): Promise<void>
   /** Whether it has a sealed memory to give. */
   hasSealedMemory(): Promise<boolean>
+  /**
+   * Has the holder pass what comes from a server of NBD, `wire`, to QEMU, which gets the other end of `near`: records of TLS whole or not at
+   * all. Both stay open here. Ends once QEMU closes it.
+   */
+  relay(sockets: { readonly near: Fd; readonly wire: Fd }, native: Pick<Native, 'sendFd'>): Promise<void>
   /**
    * Has the holder kill all processes at this moment of CLOCK_BOOTTIME in nanoseconds, unless it is set anew before, and whatever
    * becomes of this process. Rejects with FAILED_PRECONDITION for a moment that has passed and after the end of a lease, with

@@ -105,6 +105,10 @@ export class LocalHolder implements Holder {
     return false
   }
 
+  async relay(): Promise<void> {
+    throw new AgentError('UNIMPLEMENTED', 'relay: a machine of one run does not move')
+  }
+
   async setLease(): Promise<void> {
     throw new AgentError('UNIMPLEMENTED', 'lease: a machine of one run has none')
   }

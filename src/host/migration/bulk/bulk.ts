@@ -1,3 +1,4 @@
+import type { Holder } from '../../instance/holder/holder.ts'
 import type { QmpClient } from '../../qemu/qmp/client.ts'
 
 /*
@@ -15,6 +16,7 @@ export interface BulkQemu {
   /** The instance's folder. */
   readonly folder: string
   readonly isWalled: boolean
+  readonly holder: Pick<Holder, 'relay'> | undefined
   /** Ends the waits for QEMU. */
   readonly signal: AbortSignal
 }

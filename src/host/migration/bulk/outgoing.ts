@@ -131,7 +131,7 @@ async function connectDisk(
   const { endpoint, keep, native, tls } = parts
   checkSecure(parts)
   const node = NAMES.disk(index)
-  keep(await giveConnection(qemu, endpoint, { fdname: node, native }))
+  keep(await giveConnection(qemu, endpoint, { fdname: node, native, isRelayed: tls !== undefined }))
   const secured = tls && { 'tls-creds': NAMES.credentials, 'tls-hostname': tls.peer }
   const options = { driver: 'nbd', 'node-name': node, server: { type: 'fd', str: node }, export: key }
   try {

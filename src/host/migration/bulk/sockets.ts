@@ -4,9 +4,10 @@ import { dirname } from 'node:path'
 import { abortable } from '../../../base/abort.ts'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { buildAddon } from '../../../build/native.ts'
-import { checkErrno } from '../../../os/errors.ts'
+import { checkErrno, unwrap } from '../../../os/errors.ts'
 import { loadNative, type Native } from '../../../os/native.ts'
 import { handleOf } from '../../../os/sockets/socket-handles.ts'
+import type { Holder } from '../../instance/holder/holder.ts'
 import type { BulkEndpoint, BulkQemu } from './bulk.ts'
 
 /** The kernel asks a silent peer after this time, and then each second, ten times. */
@@ -35,11 +36,14 @@ export interface Wire {
   close(): void
 }
 
-/** Connects to an endpoint and gives QEMU the connection by the name `fdname`. Rejects with UNAVAILABLE. */
+/**
+ * Connects to an endpoint and gives QEMU the connection by the name `fdname`; with `isRelayed`, for NBD with TLS, one that its holder
+ * passes on. Rejects with UNAVAILABLE.
+ */
 export async function giveConnection(
   qemu: BulkQemu,
   endpoint: BulkEndpoint,
-  { fdname, native }: Given,
+  { fdname, native, isRelayed = false }: Given & { readonly isRelayed?: boolean },
 ): Promise<Wire> {
   const { signal } = qemu
   const socket = new Socket()
@@ -59,14 +63,15 @@ export async function giveConnection(
       if (signal.aborted || !late.aborted) throw error
       throw new AgentError('UNAVAILABLE', `${nameOf(endpoint)}: no connection in ${CONNECT_MS} ms`)
     })
-    await give(qemu, socket, { fdname, native })
+    if (isRelayed && qemu.holder) await giveRelayed(qemu, qemu.holder, socket, { fdname, native })
+    else await give(qemu, socket, { fdname, native })
   } catch (error) {
     socket.destroy()
     throw error
   }
   return {
     cut: () => {
-      const fd = handleOf(socket)?.fd ?? -1
+      const fd = descriptorOf(socket)
       if (fd >= 0) native.shutdown(fd)
     },
     close: () => socket.destroy(),
@@ -167,9 +172,42 @@ export async function give(
   socket: Socket | Server,
   { fdname, native }: Given,
 ): Promise<void> {
-  const fd = handleOf(socket)?.fd ?? -1
-  if (fd < 0) throw new AgentError('UNAVAILABLE', `${fdname}: the connection was closed`)
-  await qmp.pass({ execute: 'getfd', arguments: { fdname } }, { native, fd }, signal)
+  await qmp.pass(
+    { execute: 'getfd', arguments: { fdname } },
+    { native, fd: openDescriptorOf(socket, fdname) },
+    signal,
+  )
+}
+
+async function giveRelayed(
+  qemu: BulkQemu,
+  holder: Pick<Holder, 'relay'>,
+  socket: Socket,
+  { fdname, native }: Given,
+): Promise<void> {
+  const [own, near] = unwrap('open', 'a socket pair', native.socketPair())
+  try {
+    await holder.relay({ near, wire: openDescriptorOf(socket, fdname) }, native)
+    await qemu.qmp.pass({ execute: 'getfd', arguments: { fdname } }, { native, fd: own }, qemu.signal)
+  } catch (error) {
+    // A holder of an earlier version.
+    if (!(error instanceof AgentError) || error.code !== 'UNIMPLEMENTED') throw error
+    await give(qemu, socket, { fdname, native })
+  } finally {
+    native.close(own)
+    native.close(near)
+  }
+}
+
+/** -1 for one that is closed. */
+function descriptorOf(socket: Socket | Server): number {
+  return handleOf(socket)?.fd ?? -1
+}
+
+function openDescriptorOf(socket: Socket | Server, what: string): number {
+  const fd = descriptorOf(socket)
+  if (fd < 0) throw new AgentError('UNAVAILABLE', `${what}: the connection was closed`)
+  return fd
 }
 
 async function listen(server: Server, place: ListenPlace): Promise<BulkEndpoint> {

@@ -100,6 +100,10 @@ export class FakeHolder implements Holder {
     return { ...child }
   }
 
+  async relay(): Promise<void> {
+    this.#request()
+  }
+
   async kill(name: string): Promise<void> {
     this.#request()
     const child = this.#children.find((each) => each.name === name && each.exit === undefined)

@@ -181,16 +181,20 @@ describe(`a move that fails (seed ${seed})`, () => {
 })
 
 /**
- * Where a stream is cut: in the greeting, the handshake of TLS, the negotiation, a header, and what follows. Not where QEMU 7.2 answers
- * in the handshake, after some 1,100 bytes: it waits for ever once it cannot send its last record (docs/migration.md).
+ * Where a stream is cut: in the greeting, the handshake of TLS, the negotiation, a header, and what follows. At 600 QEMU would read half a
+ * record of the handshake, and at 1500 could not send its last one: its version 7.2 would wait for ever.
  */
-const CUTS = [0, 1, 20, 300, 3000, 20_000, 3_000_000]
+const CUTS = [0, 1, 20, 300, 600, 1500, 3000, 20_000, 3_000_000]
+/** The last byte of the handshake is before this one. */
+const HANDSHAKE_BYTES = 2200
 
 describe(`a stream that is cut (seed ${seed})`, () => {
-  it('of disks is undone, and the next one succeeds', LIMIT, async () => {
+  it('of disks is undone, and the next one succeeds', { timeout: 900_000 }, async () => {
     const source = await startBulkMachine(holders)
     const { incoming } = await startTarget(holders)
-    for (const bytes of some(CUTS, 2)) {
+    const later = CUTS.filter((bytes) => bytes >= HANDSHAKE_BYTES)
+    const cuts = lives === undefined ? some(CUTS, 2) : [...Array(HANDSHAKE_BYTES).keys(), ...later]
+    for (const bytes of cuts) {
       const proxy = await cuttingProxy(incoming.disks, bytes)
       const endpoints = { ...incoming, disks: proxy.endpoint }
       const opened = openSource(source, endpoints, { settings: { stallMs: 5000 } })
