@@ -52,6 +52,17 @@ function ok(command: Command, value: unknown = {}): string {
 }
 
 describe('QmpClient', () => {
+  it('is not told of what an earlier client has left, only of its own wrong lines', async () => {
+    const stray = '{"error": {"class": "GenericError", "desc": "JSON parse error, stray \'-dd\'"}}\r\n'
+    const { client: socket, server: qemu } = await socketPair()
+    qemu.once('data', () => qemu.write(`${stray}{"return": {}, "id": 1}\r\n`))
+    qemu.write(`${GREETING}${stray}`)
+    const client = await QmpClient.open(socket, neverAborted)
+    expect(client.isClosed).toBe(false)
+    qemu.write(stray)
+    await expect(client.ended).resolves.toMatchObject({ message: "QMP: JSON parse error, stray '-dd'" })
+  })
+
   it('reads the last events of a QEMU that has ended, though a command comes too late for it', async () => {
     const { client: socket, server: qemu } = await socketPair()
     const events: string[] = []

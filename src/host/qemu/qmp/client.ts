@@ -46,6 +46,7 @@ export class QmpClient {
   readonly #ended = Promise.withResolvers<AgentError>()
   readonly #options: QmpOptions
   #nextId = 1
+  #isOpen = false
   #closed: AgentError | undefined
 
   private constructor(socket: Duplex, options: QmpOptions) {
@@ -68,6 +69,7 @@ export class QmpClient {
     try {
       await abortable(client.#greeting.promise, signal)
       await client.execute('qmp_capabilities', {}, signal)
+      client.#isOpen = true
       return client
     } catch (error) {
       client.close()
@@ -199,6 +201,8 @@ export class QmpClient {
         this.#waiting.get(message.id)?.done.resolve(message.value)
         return
       case 'error': {
+        // A client that died in the middle of a command may have left the rest to this one.
+        if (message.id === undefined && !this.#isOpen) return
         if (message.id === undefined) throw new AgentError('INTERNAL', `QMP: ${message.text}`)
         const waiter = this.#waiting.get(message.id)
         waiter?.done.reject(new AgentError('INTERNAL', `${waiter.command}: ${message.text}`))
