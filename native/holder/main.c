@@ -149,7 +149,7 @@ static void on_event(struct holder *holder, enum subject subject, uint32_t index
       lease_event(holder);
       return;
     case SUBJECT_RELAY:
-      relay_event(holder, index, events);
+      relay_event(holder, index);
       return;
   }
 }

@@ -2,6 +2,7 @@
 #include "relay.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -113,15 +114,17 @@ static bool pass_to_qemu(struct relay *relay) {
 }
 
 static void relay_close(struct holder *holder, struct relay *relay) {
+  /* The daemon may have it, too. */
+  shutdown(relay->wire.fd, SHUT_RDWR);
   watch_close(holder, &relay->near);
   watch_close(holder, &relay->wire);
   relay->is_used = false;
 }
 
 static bool wait_for_both(struct holder *holder, struct relay *relay) {
-  const uint32_t index = 2 * (uint32_t)(relay - holder->relays);
+  const uint32_t index = (uint32_t)(relay - holder->relays);
   return watch_set(holder, &relay->near, SUBJECT_RELAY, index, EVENTS) &&
-         watch_set(holder, &relay->wire, SUBJECT_RELAY, index + 1, EVENTS);
+         watch_set(holder, &relay->wire, SUBJECT_RELAY, index, EVENTS);
 }
 
 bool relay_open(struct holder *holder, int near, int wire) {
@@ -141,11 +144,11 @@ bool relay_open(struct holder *holder, int near, int wire) {
   return false;
 }
 
-void relay_event(struct holder *holder, uint32_t index, uint32_t events) {
-  struct relay *relay = &holder->relays[index / 2];
+void relay_event(struct holder *holder, uint32_t index) {
+  struct relay *relay = &holder->relays[index];
   if (!relay->is_used) return;
-  const bool is_near = index % 2 == 0;
-  const bool is_gone = is_near && (events & (EPOLLHUP | EPOLLERR)) != 0;
+  /* An event may be of a relay that was here before. Without events, poll(2) tells of a hang-up alone. */
+  const bool is_gone = poll(&(struct pollfd){.fd = relay->near.fd}, 1, 0) > 0;
   if (!pass_to_wire(holder, relay) || is_gone) {
     relay_close(holder, relay);
     return;

@@ -49,7 +49,7 @@ describe('the files of a specification', () => {
     const path = at('changing')
     writeFileSync(path, '\x7fELF')
     for (let count = 0; count < 2; count++) await accepted({ board: { kernel: path } })
-    writeFileSync(path, 'some text')
+    writeFileSync(path, 'text')
     await expect(checkFiles(specification({ board: { kernel: path } }))).rejects.toThrow('not a kernel')
   })
 

@@ -3,18 +3,15 @@ import { connect, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { abortable } from '../../../base/abort.ts'
-import { AgentError, errnoOf, StatusCode, type StatusCodeName } from '../../../base/errors.ts'
+import { AgentError, errnoOf } from '../../../base/errors.ts'
 import { checkErrno } from '../../../os/errors.ts'
 import type { Native } from '../../../os/native.ts'
 import { procStatFields } from '../../../os/process/proc-stat.ts'
 import { handleOf } from '../../../os/sockets/socket-handles.ts'
 import type { Fd } from '../../../os/streams/streams.ts'
 import type { ChildPlan, HeldChild, HeldLease, Holder, Ring } from './holder.ts'
+import { checked, commandLine, type Greeting, parseChild, parseGreeting, words } from './holder-lines.ts'
 
-const VERSION = '1'
-
-/** LINE_BYTES_MAX of native/holder/limits.h, with the newline. */
-const LONGEST_LINE = 131_072
 /** The room of an address of AF_UNIX; Node would cut a longer path. */
 const LONGEST_PATH = 107
 
@@ -162,10 +159,16 @@ export class HolderClient implements Holder {
     { near, wire }: { readonly near: Fd; readonly wire: Fd },
     native: Pick<Native, 'sendFd'>,
   ): Promise<void> {
+    const late = AbortSignal.timeout(ANSWER_TIMEOUT_MS)
     // What was written before must not come after it.
-    await new Promise((resolve) => this.#socket.write('', resolve))
+    while (!this.#socket.destroyed && this.#socket.writableLength > 0) {
+      const written = new Promise<void>((resolve) => this.#socket.write('', () => resolve()))
+      await abortable(written, late).catch(() => {
+        throw this.#unavailable(`relay: not read in ${ANSWER_TIMEOUT_MS} ms`)
+      })
+    }
     const fd = handleOf(this.#socket)?.fd ?? -1
-    if (fd < 0) throw this.#gone()
+    if (fd < 0) throw this.#hasEnded()
     // The kernel takes so short a line whole.
     checkErrno('send', 'the holder', native.sendFd(fd, Buffer.from('relay\n'), near, wire))
     await this.#answer('relay', { ms: ANSWER_TIMEOUT_MS, isGreeting: false })
@@ -211,11 +214,10 @@ export class HolderClient implements Holder {
     what: string | undefined,
     { ms, isGreeting }: Pick<Waiter, 'isGreeting'> & { readonly ms: number },
   ): Promise<readonly string[][]> {
-    if (this.#socket.destroyed) throw this.#gone()
+    if (this.#socket.destroyed) throw this.#hasEnded()
     const done = Promise.withResolvers<readonly string[][]>()
     this.#waiters.push({ isGreeting, lines: [], done })
-    const late = () => new AgentError('UNAVAILABLE', `holder ${this.pid}: ${what}: no answer in ${ms} ms`)
-    const timer = setTimeout(() => done.reject(late()), ms)
+    const timer = setTimeout(() => done.reject(this.#unavailable(`${what}: no answer in ${ms} ms`)), ms)
     try {
       return await done.promise
     } finally {
@@ -226,7 +228,16 @@ export class HolderClient implements Holder {
   #receive(text: string): void {
     const lines = `${this.#rest}${text}`.split('\n')
     this.#rest = lines.pop() ?? ''
-    for (const line of lines) this.#dispatch(words(line))
+    for (const line of lines) {
+      try {
+        words(line)
+      } catch {
+        // A holder sends no such line.
+        this.#socket.destroy()
+        return
+      }
+      this.#dispatch(words(line))
+    }
   }
 
   #dispatch(line: string[]): void {
@@ -250,7 +261,7 @@ export class HolderClient implements Holder {
 
   /** Resolves once the process is gone: the connection ends before the kernel has ended all in the namespace. */
   async #awaitEnd(): Promise<void> {
-    for (const waiter of this.#waiters.splice(0)) waiter.done.reject(this.#gone())
+    for (const waiter of this.#waiters.splice(0)) waiter.done.reject(this.#hasEnded())
     if (this.#isDisconnected) return await new Promise(() => {})
     while (this.#isAlive()) await sleep(LOOK_MS)
   }
@@ -263,9 +274,13 @@ export class HolderClient implements Holder {
     return isAlive(this.pid, this.#greeting.startTime)
   }
 
-  #gone(): AgentError {
-    const text = this.pid === 0 ? 'the holder hung up' : `holder ${this.pid}: the connection has ended`
-    return new AgentError('UNAVAILABLE', text)
+  #hasEnded(): AgentError {
+    return this.#unavailable('the connection has ended')
+  }
+
+  /** One that has not greeted has no pid. */
+  #unavailable(text: string): AgentError {
+    return new AgentError('UNAVAILABLE', `holder${this.pid === 0 ? '' : ` ${this.pid}`}: ${text}`)
   }
 }
 
@@ -290,26 +305,10 @@ export async function connectToHolder(path: string): Promise<Socket> {
   return socket
 }
 
-interface Greeting {
-  readonly pid: number
-  readonly startTime: string
-}
-
 /** The greeting must be of the process that it names, whose pid may have been another's. */
 function checkAlive({ pid, startTime }: Greeting, path: string): void {
   if (!isAlive(pid, startTime))
     throw new AgentError('FAILED_PRECONDITION', `${path}: process ${pid} is not the holder`)
-}
-
-function parseGreeting(
-  [protocol, version, pid = '', startTime = '']: readonly string[],
-  path: string,
-): Greeting {
-  if (protocol === 'error') checked([protocol, version ?? '', pid])
-  if (protocol !== 'holder' || version !== VERSION) {
-    throw new AgentError('FAILED_PRECONDITION', `${path}: version ${version}, want ${VERSION}`)
-  }
-  return { pid: Number(pid), startTime }
 }
 
 /** Reads up to a newline, and leaves what follows in the socket. */
@@ -361,35 +360,4 @@ function readStat(pid: number): string {
   } catch {
     return ''
   }
-}
-
-function commandLine(command: readonly string[]): string {
-  const line = `${command.map(encodeURIComponent).join(' ')}\n`
-  if (line.length <= LONGEST_LINE) return line
-  throw new AgentError(
-    'INVALID_ARGUMENT',
-    `${command[0]}: ${line.length} bytes, want ${LONGEST_LINE} at most`,
-  )
-}
-
-function words(line: string): string[] {
-  return line.split(' ').map(decodeURIComponent)
-}
-
-/** Returns the words of an answer, or throws the error that it tells. */
-function checked(line: string[]): string[] {
-  const [kind, code = '', text = ''] = line
-  if (kind === 'ok') return line
-  throw new AgentError(isCode(code) ? code : 'INTERNAL', `holder: ${text}`)
-}
-
-function isCode(word: string): word is StatusCodeName {
-  return word in StatusCode
-}
-
-/** NAME PID running, NAME PID exited STATUS, or NAME PID killed SIGNAL. */
-export function parseChild([name = '', pid, state, number]: readonly string[]): HeldChild {
-  const code = state === 'exited' ? Number(number) : undefined
-  const signal = state === 'killed' ? Number(number) : undefined
-  return { name, pid: Number(pid), exit: state === 'running' ? undefined : { code, signal } }
 }

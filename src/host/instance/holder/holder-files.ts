@@ -3,7 +3,7 @@ import { mkdir, open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { AgentError, errnoOf } from '../../../base/errors.ts'
 import type { HeldChild } from './holder.ts'
-import { parseChild } from './holder-client.ts'
+import { parseChild } from './holder-lines.ts'
 
 /** What a holder that is dead has left in the instance's folder. Native/holder/streams/ring-file.h describes the rings. */
 

@@ -13,9 +13,9 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import type { Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Holder } from '../../../../src/host/instance/holder/holder.ts'
 import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import {
@@ -134,6 +134,33 @@ describe('holder: its start', () => {
     const waiting = prepareHolder(folder, holders.program)
     await expect(waiting.hold([])).rejects.toMatchObject({ code: 'UNAVAILABLE' })
     await expect.poll(() => processesIn(join(folder, '..'))).toEqual([])
+  })
+
+  it.each([
+    ['of another version', ['holder 2 1 1\n'], 'FAILED_PRECONDITION', /version 2, want 1$/],
+    [
+      'of a process that is another by now',
+      ['holder 1 1 1\n'],
+      'FAILED_PRECONDITION',
+      /1 is not the holder$/,
+    ],
+    ['that is an error, in pieces', ['error NOT_FOUND no', '%20room\n'], 'NOT_FOUND', /^holder: no room$/],
+    ['of another program', ['HTTP/1.1 400\n'], 'FAILED_PRECONDITION', /version 400, want 1$/],
+    ['that has no words', ['holder %zz 1 2\n'], 'UNAVAILABLE', /^holder: the connection has ended$/],
+    ['that breaks off', ['holder 1'], 'UNAVAILABLE', /^holder: the connection has ended$/],
+  ])('is not taken for one by a greeting %s', async (_, pieces, code, message) => {
+    const folder = holders.newFolder()
+    const server = createServer(async (socket) => {
+      for (const piece of pieces) {
+        socket.write(piece)
+        await new Promise((resolve) => setTimeout(resolve, 5))
+      }
+      socket.end()
+    })
+    server.listen(join(folder, 'holder.sock'))
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    await expect(findHolder(folder)).rejects.toMatchObject({ code, message: expect.stringMatching(message) })
   })
 
   it('ends with its starter until it has greeted', async () => {

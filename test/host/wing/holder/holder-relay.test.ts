@@ -42,8 +42,8 @@ function record(length: number): Buffer {
   return bytes
 }
 
-/** A relay between a server of TCP, and what QEMU has. */
-async function relayed(holder: HolderClient) {
+/** Two ends of TCP. */
+async function wired() {
   const server = createServer({ allowHalfOpen: true }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const accepted = once(server, 'connection')
@@ -52,16 +52,28 @@ async function relayed(holder: HolderClient) {
   await once(wire, 'connect')
   const [peer]: Socket[] = await accepted
   if (peer === undefined) throw new Error('no connection')
+  peer.on('error', () => {})
+  onTestFinished(() => {
+    for (const socket of [wire, peer]) socket.destroy()
+    server.close()
+  })
+  return { wire, peer }
+}
+
+/** A relay to `wire`, and what QEMU has of it. */
+async function relayTo(holder: HolderClient, wire: Socket): Promise<Socket> {
   const [own, near] = unwrap('open', 'a socket pair', native.socketPair())
   await holder.relay({ near, wire: handleOf(wire)?.fd ?? -1 }, native)
   native.close(near)
   const qemu = handles.socket(own)
-  onTestFinished(() => {
-    for (const socket of [qemu, wire, peer]) socket.destroy()
-    server.close()
-  })
-  peer.on('error', () => {})
-  qemu.on('error', () => {})
+  onTestFinished(() => void qemu.destroy())
+  return qemu.on('error', () => {})
+}
+
+/** A relay between a server of TCP, and what QEMU has. The daemon has the wire no more. */
+async function relayed(holder: HolderClient) {
+  const { wire, peer } = await wired()
+  const qemu = await relayTo(holder, wire)
   wire.destroy()
   return { peer, qemu }
 }
@@ -127,6 +139,36 @@ describe('holder: a relay', () => {
       await closed
       await expect.poll(() => descriptors(holder)).toBe(before)
     }
+  })
+
+  it('tells the server that QEMU has closed, also when the daemon has the wire, and when that is full', async () => {
+    const holder = await holders.start()
+    const before = descriptors(holder)
+    for (const isFull of [false, true]) {
+      const { wire, peer } = await wired()
+      const qemu = await relayTo(holder, wire)
+      peer.pause()
+      if (isFull) qemu.write(Buffer.alloc(20_000_000))
+      if (isFull) await expect.poll(() => qemu.bytesWritten).toBeGreaterThan(0)
+      qemu.destroy()
+      await expect.poll(() => descriptors(holder)).toBe(before)
+      await once(peer.resume(), 'end')
+    }
+  })
+
+  it('is not ended by what was to be told of the relay before', async () => {
+    const holder = await holders.start()
+    const [first, second] = [await relayed(holder), await wired()]
+    process.kill(holder.pid, 'SIGSTOP')
+    first.peer.write(greeting)
+    const begun = relayTo(holder, second.wire)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    first.qemu.destroy()
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    process.kill(holder.pid, 'SIGCONT')
+    const qemu = await begun
+    second.peer.write(greeting)
+    expect((await readBytes(qemu, greeting.length)).equals(greeting)).toBe(true)
   })
 
   it('refuses one without its sockets and one too many, and closes what came with them', async () => {
