@@ -5,9 +5,13 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, vi } from 'vitest'
 import type { Holder } from '../../src/host/instance/holder/holder.ts'
 import { startHolder } from '../../src/host/instance/holder/start-holder.ts'
-import { anyBytes, CUTS, inPieces } from '../support/fuzz/bytes.ts'
+import { loadAddon } from '../../src/host/migration/bulk/sockets.ts'
+import { unwrap } from '../../src/os/errors.ts'
+import type { Native } from '../../src/os/native.ts'
+import { SocketHandles } from '../../src/os/sockets/socket-handles.ts'
+import { anyBytes, CUTS, inPieces, mutated } from '../support/fuzz/bytes.ts'
 import { fuzz } from '../support/fuzz/fuzz.ts'
-import { connected, sh } from '../support/host/test-holder.ts'
+import { connected, readAll, sh } from '../support/host/test-holder.ts'
 import { temporaryFolder } from '../support/temporary-folder.ts'
 import { buildSanitizedHolder } from '../support/vminit/compiled.ts'
 
@@ -36,6 +40,8 @@ const SENT = fc
     { minLength: 1, maxLength: 8 },
   )
   .map((parts) => Buffer.concat(parts))
+
+const parts = loadAddon().then((native) => [native, new SocketHandles(native)] as const)
 
 let folder: string
 let program: string
@@ -66,6 +72,24 @@ async function stop(): Promise<void> {
   await holder.end()
   const reports = readdirSync(folder).filter((name) => name.startsWith('report'))
   expect(reports.map((name) => readFileSync(join(folder, name), 'utf8'))).toEqual([])
+}
+
+/** What a server of NBD sends: its greeting, that TLS begins, and records. */
+const RELAYED = [
+  Buffer.from('NBDMAGICIHAVEOPT\0\x03', 'latin1'),
+  Buffer.from('0003e889045565a9000000050000000100000000', 'hex'),
+  ...[1, 69, 443, 16_640].map((length) =>
+    Buffer.concat([Buffer.from([23, 3, 3, length >> 8, length & 255]), Buffer.alloc(length, length)]),
+  ),
+]
+const RECORD_BYTES = 5 + 16_640
+
+async function relay(native: Native, handles: SocketHandles) {
+  const [wire, far] = unwrap('open', 'a socket pair', native.socketPair())
+  const [near, own] = unwrap('open', 'a socket pair', native.socketPair())
+  await holder.relay({ near, wire }, native)
+  for (const fd of [near, wire]) native.close(fd)
+  return { server: handles.socket(far), qemu: handles.socket(own) }
 }
 
 beforeAll(async () => {
@@ -102,6 +126,31 @@ describe('the holder', () => {
       if (await hasConsole()) return expect(child?.exit).toBeUndefined()
       await stop()
       await start()
+    },
+  })
+
+  fuzz('holder/relay', {
+    share: 4,
+    batch: 200,
+    afterBatch: async () => {
+      await vi.waitFor(() => expect(openFiles()).toBe(files), WAIT)
+    },
+    input: fc.record({ bytes: mutated([Buffer.concat(RELAYED)]), cuts: CUTS, reads: fc.boolean() }),
+    show: ({ bytes, cuts, reads }) => `cut at ${cuts.join(', ')}, ${reads}: ${bytes.toString('hex')}`,
+    run: async ({ bytes, cuts, reads }) => {
+      const { server, qemu } = await relay(...(await parts))
+      const got = reads ? readAll(qemu) : undefined
+      for (const piece of inPieces(bytes, cuts)) {
+        server.write(piece)
+        await turn()
+      }
+      server.end()
+      // Nothing of it is changed, and no more than one record is left out.
+      const passed = await got
+      qemu.destroy()
+      if (passed === undefined) return
+      expect(passed.equals(bytes.subarray(0, passed.length))).toBe(true)
+      expect(bytes.length - passed.length).toBeLessThan(RECORD_BYTES)
     },
   })
 })

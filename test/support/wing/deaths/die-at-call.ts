@@ -8,6 +8,7 @@ import { DatabaseSync } from 'node:sqlite'
 type Call = (this: unknown, ...words: unknown[]) => unknown
 
 const FILES = ['open', 'writeFile', 'mkdir', 'rename', 'rm', 'unlink', 'chown', 'chmod', 'copyFile']
+const BLOCKING = ['writeFileSync', 'mkdirSync', 'renameSync', 'chownSync', 'chmodSync']
 
 const dies = Number(process.env.DIE_AT_CALL)
 const deadly = process.env.DIE_AT_COMMAND && `{"execute":"${process.env.DIE_AT_COMMAND}"`
@@ -27,6 +28,7 @@ const replace = (
 }
 const isOfState = ([path]: readonly unknown[]) => String(path).includes('/state')
 for (const name of FILES) replace(fs.promises as unknown as Record<string, Call>, name, isOfState)
+for (const name of BLOCKING) replace(fs as unknown as Record<string, Call>, name, isOfState)
 replace(
   DatabaseSync.prototype as unknown as Record<string, Call>,
   'exec',
