@@ -63,7 +63,10 @@ async function adopt(instance: MachineInstance, moves?: Pick<Moves, 'settle'>): 
     context.log.warn('instance not adopted', { instance: instance.key, error: messageOf(error) })
     const isDecided = instance.ending.aborted || !isUndecided(instance.recorded.steps)
     if (instance.isLetGo || !isDecided) return
-    const stopped = instance.tearDown(`not taken in again: ${messageOf(error)}`)
+    const hasEnded = await hasLeaseEnded(instance).catch(() => false)
+    const stopped = hasEnded
+      ? terminated(instance, LEASE_ENDED)
+      : instance.tearDown(`not taken in again: ${messageOf(error)}`)
     await stopped.catch((failure) => context.log.error('instance not stopped', { error: messageOf(failure) }))
   }
 }

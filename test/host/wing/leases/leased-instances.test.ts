@@ -166,6 +166,17 @@ describe('instances with a lease', () => {
     expect(await get()).toMatchObject({ state: State.TERMINATED, reason: 'the lease has ended' })
   })
 
+  it('with LM_FULL_LEASES end while the next daemon takes them in, which tells why', async () => {
+    await instances.ensure(full(), ADMIN)
+    const { qemuPid } = await run()
+    await instances.close()
+    // It runs, and does not answer the daemon.
+    process.kill(qemuPid, 'SIGSTOP')
+    instances = await open()
+    await comesTo(State.TERMINATED)
+    expect((await get()).reason).toBe('the lease has ended')
+  })
+
   it('with LM_FULL_LEASES are renewed by the next daemon', async () => {
     await instances.ensure(full(), ADMIN)
     const { qemuPid } = await run()
