@@ -229,14 +229,15 @@ export class HolderClient implements Holder {
     const lines = `${this.#rest}${text}`.split('\n')
     this.#rest = lines.pop() ?? ''
     for (const line of lines) {
+      let parsed: string[]
       try {
-        words(line)
+        parsed = words(line)
       } catch {
         // A holder sends no such line.
         this.#socket.destroy()
         return
       }
-      this.#dispatch(words(line))
+      this.#dispatch(parsed)
     }
   }
 

@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { neverAborted } from '../../../../../src/base/abort.ts'
+import { AgentError } from '../../../../../src/base/errors.ts'
 import type { BulkProgress } from '../../../../../src/host/migration/bulk/bulk.ts'
 import { openIncoming } from '../../../../../src/host/migration/bulk/incoming.ts'
 import { openOutgoing } from '../../../../../src/host/migration/bulk/outgoing.ts'
@@ -82,6 +83,20 @@ describe('the bulk of a move', () => {
     await target.qmp.execute('cont', {}, neverAborted)
     const before = await lastNumber(target)
     await expect.poll(() => lastNumber(target)).not.toBe(before)
+  })
+
+  it('gives the connection itself to a QEMU whose holder is of an earlier version', async () => {
+    const source = await startBulkMachine(holders)
+    const { incoming } = await startTarget(holders)
+    const relay = vi
+      .spyOn(source.holder, 'relay')
+      .mockRejectedValue(new AgentError('UNIMPLEMENTED', 'holder: command "relay": unknown'))
+    const outgoing = await openSource(source, incoming)
+    await outgoing.copyDisks()
+    expect(relay).toHaveBeenCalledOnce()
+    await outgoing.close()
+    await checkGoesOn(source)
+    await incoming.close()
   })
 
   it('takes unix sockets without certificates on one machine, and no TCP without any', async () => {
