@@ -4,7 +4,7 @@ import { BinaryWriter } from '@bufbuild/protobuf/wire'
 const KEPT_BYTES = 4096
 
 /** Reused, because its first kilobyte, which is outside of the heap, costs more than the rest of a short call. */
-let writer = new BinaryWriter()
+let writer: BinaryWriter | undefined
 
 /** The part of ts-proto's message types that encodes. */
 export interface Encoder<Message> {
@@ -12,9 +12,9 @@ export interface Encoder<Message> {
 }
 
 export function encode<Message>(type: Encoder<Message>, message: Message): Uint8Array {
-  const own = writer
+  const own = writer ?? new BinaryWriter()
   // What an encoder that throws has written stays in its writer.
-  writer = new BinaryWriter()
+  writer = undefined
   const bytes = type.encode(message, own).finish()
   if (bytes.length <= KEPT_BYTES) writer = own
   return bytes

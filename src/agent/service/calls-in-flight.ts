@@ -82,8 +82,9 @@ const HOOK_OUTPUT = /, stdout: .*?, stderr: .*?(?= \(hook #[^()]*\)$|$)/s
 
 /** All calls until their end, with their open steps, and the last failed calls. Logs calls that take long. */
 export class CallsInFlight {
-  readonly figures: CallFigures
+  readonly figures = new CallFigures()
   readonly #dependencies: CallsContext
+  readonly #ofAll: OfAllCalls
   readonly #open = new LinkedList<OpenCall>()
   /** Failed calls by (method, ids, error), oldest first. */
   readonly #failed = new Map<string, FailedCall>()
@@ -96,7 +97,8 @@ export class CallsInFlight {
 
   constructor(dependencies: CallsContext) {
     this.#dependencies = dependencies
-    this.figures = new CallFigures()
+    const { figures } = this
+    this.#ofAll = { nowMs: dependencies.nowMs, figures, onEnd: (call) => this.#ended(call) }
   }
 
   /** Oldest first. */
@@ -124,24 +126,10 @@ export class CallsInFlight {
   }
 
   /** The caller calls `end` later. `waits`: the call waits for a process or an event, so it is not slow. */
-  begin(
-    called: { readonly name: string; readonly waits: boolean; readonly changes?: boolean },
-    incoming: IncomingCall,
-  ): OpenCall {
-    const { log, nowMs, tracer } = this.#dependencies
-    const { name: rpc, waits, changes = false } = called
-    const isWatched = !waits || log.isLogged('debug')
-    const call = new OpenCall({
-      rpc,
-      waits,
-      changes,
-      incoming,
-      nowMs,
-      isWatched,
-      onEnd: () => this.#ended(call),
-      figures: this.figures,
-      trace: tracer?.begin(rpc, incoming),
-    })
+  begin(called: CalledMethod, incoming: IncomingCall): OpenCall {
+    const { log, tracer } = this.#dependencies
+    const isWatched = !called.waits || log.isLogged('debug')
+    const call = new OpenCall(called, incoming, this.#ofAll, isWatched, tracer?.begin(called.name, incoming))
     this.#open.add(call)
     if (isWatched) this.#watched += 1
     if (this.#isInTurn) return call
@@ -212,50 +200,62 @@ export class CallsInFlight {
   }
 }
 
-interface BegunCall {
-  readonly rpc: string
+interface CalledMethod {
+  readonly name: string
   readonly waits: boolean
-  readonly changes: boolean
-  readonly incoming: IncomingCall
+  readonly changes?: boolean
+}
+
+interface OfAllCalls {
   readonly nowMs: () => number
   readonly figures: CallFigures
-  readonly isWatched: boolean
-  readonly trace: CallTrace | undefined
-  readonly onEnd: () => void
+  readonly onEnd: (call: OpenCall) => void
 }
+
+const NO_IDS: LogFields = {}
 
 export class OpenCall implements CallInFlight, Linked<OpenCall>, StepRecorder {
   earlier: OpenCall | undefined
   later: OpenCall | undefined
-  readonly rpc: string
   readonly incoming: IncomingCall
   readonly startedMs: number
-  ids: LogFields = {}
+  readonly isWatched: boolean
+  ids = NO_IDS
   containerId = ''
   hasCaller = true
   interrupt: ((reason: Error) => void) | undefined
   /** The number of log lines about its duration. */
   reports = 0
-  readonly #begun: BegunCall
+  readonly #called: CalledMethod
+  readonly #ofAll: OfAllCalls
+  readonly #trace: CallTrace | undefined
   #steps: Set<OpenStep> | undefined
 
-  constructor(begun: BegunCall) {
-    this.rpc = begun.rpc
-    this.incoming = begun.incoming
-    this.startedMs = begun.nowMs()
-    this.#begun = begun
+  constructor(
+    called: CalledMethod,
+    incoming: IncomingCall,
+    ofAll: OfAllCalls,
+    isWatched: boolean,
+    trace: CallTrace | undefined,
+  ) {
+    this.#called = called
+    this.incoming = incoming
+    this.startedMs = ofAll.nowMs()
+    this.isWatched = isWatched
+    this.#ofAll = ofAll
+    this.#trace = trace
   }
 
-  get isWatched(): boolean {
-    return this.#begun.isWatched
+  get rpc(): string {
+    return this.#called.name
   }
 
   get waits(): boolean {
-    return this.#begun.waits
+    return this.#called.waits
   }
 
   get changes(): boolean {
-    return this.#begun.changes
+    return this.#called.changes ?? false
   }
 
   get hasKey(): boolean {
@@ -267,9 +267,8 @@ export class OpenCall implements CallInFlight, Linked<OpenCall>, StepRecorder {
   }
 
   begin(name: StepName, detail: string): (error?: unknown) => void {
-    const { nowMs, trace } = this.#begun
-    const step: OpenStep = { name, detail, sinceMs: nowMs() }
-    const endSpan = trace?.step(name, detail)
+    const step: OpenStep = { name, detail, sinceMs: this.#ofAll.nowMs() }
+    const endSpan = this.#trace?.step(name, detail)
     const steps = this.#steps ?? new Set()
     this.#steps = steps.add(step)
     return (error) => {
@@ -280,12 +279,16 @@ export class OpenCall implements CallInFlight, Linked<OpenCall>, StepRecorder {
 
   /** Called at the answer, with the code of a failure. The call stays listed until `leftWork` has ended. */
   end(code?: StatusCodeName, leftWork?: Promise<unknown>): void {
-    const { nowMs, figures, trace, onEnd } = this.#begun
-    trace?.end(this.ids, code)
+    const { nowMs, figures, onEnd } = this.#ofAll
+    this.#trace?.end(this.ids, code)
     figures.answered(this.rpc, nowMs() - this.startedMs, code)
     this.hasCaller = false
-    if (leftWork === undefined) onEnd()
-    else leftWork.then(onEnd, onEnd)
+    if (leftWork === undefined) {
+      onEnd(this)
+      return
+    }
+    const ended = () => onEnd(this)
+    leftWork.then(ended, ended)
   }
 }
 

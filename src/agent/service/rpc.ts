@@ -47,6 +47,8 @@ export interface Rpc<Request, Response> {
   readonly turn: 'work' | 'wait' | 'brief'
   /** The policy's rule has the name of the request, or of `message` with the same fields. `itself`: `handle` checks. */
   readonly rule: 'request' | 'none' | 'itself' | { readonly message: string }
+  /** Nothing in the call waits, so the record of its steps is spared. */
+  readonly hasSteps?: false
   /** `debug` for frequent calls, so that a log at level info stays readable. */
   readonly logLevel: 'info' | 'debug'
   /** The number of the request's last field, `data`, which may stay in a file. */

@@ -32,6 +32,8 @@ export function wrap<Request, Response>(
   const serve = served(method, dependencies)
   const serveKeyed = servedKeyed(method, dependencies, serve)
   const called = { name: method.name, waits: method.rpc.turn === 'wait', changes: changesGuest(method.rpc) }
+  if (method.rpc.hasSteps === false)
+    return (payload, incoming) => serve(payload, incoming, calls.begin(called, incoming))
   return (payload, incoming) => {
     const open = calls.begin(called, incoming)
     const key = serveKeyed && incoming.metadata?.(IDEMPOTENCY_KEY)
@@ -52,7 +54,6 @@ function served<Request, Response>(
   return async (payload, incoming, open, begins) => {
     const limits = limitsOf(incoming, open)
     const taken: Taken[] = []
-    const delivered = (written: boolean) => tell(taken, written, log, { rpc: name })
     let hasFailed = false
     const { data, number = 0n } = incoming
     const call = new ServedCall(incoming, rpc, limits, {
@@ -87,16 +88,23 @@ function served<Request, Response>(
         const refusal = checked && (await inStep('policy', '', () => refusalOf(checked)))
         if (refusal === undefined) begins?.()
         work = refusal === undefined ? rpc.handle(request, call) : refused(rpc, request, call, refusal)
-        const response = await answerOf(work, method, limits, log)
+        let response: Response
+        try {
+          response = rpc.onHangup === 'cancel' ? await work : await abortable(work, limits.signal)
+        } catch (error) {
+          throw causeOf(error, work, method, limits, log)
+        }
         encoded = rpc.encode?.(response) ?? { payload: encode(types.response, response) }
       }
       if (again === undefined && rpc.answeredByRecord === true) requests.answerByRecord(call)
       else if (keepsAnswer(rpc)) requests.answer(call, encoded.payload)
-      outcome = { ok: true, ...encoded, ...(taken.length > 0 && { delivered }) }
+      outcome = { ok: true, ...encoded }
+      if (taken.length > 0)
+        outcome = { ...outcome, delivered: (written) => tell(taken, written, log, { rpc: name }) }
     } catch (error) {
       // A failed call has undone itself, or its work goes on and drops what it takes from now on.
       hasFailed = true
-      delivered(false)
+      tell(taken, false, log, { rpc: name })
       outcome = { ok: false, ...statusOf(error) }
       loggedMessage = error instanceof AgentError ? error.loggedMessage : undefined
       const { code, message } = outcome
@@ -205,23 +213,17 @@ async function refused<Request, Response>(
   return rpc.emptied()
 }
 
-/** Waits for the work. Throws the signal's reason: for `cancel` once the work has undone itself, for `finish` at once. */
-async function answerOf<Response>(
-  work: Promise<Response>,
+/** The signal's reason, once it has fired. For `cancel` the work has undone itself, for `finish` it goes on. */
+function causeOf(
+  error: unknown,
+  work: Promise<unknown>,
   { name, rpc }: Pick<DeclaredMethod<never, unknown>, 'name' | 'rpc'>,
-  limits: Pick<CallLimits, 'signal'>,
+  { signal }: Pick<CallLimits, 'signal'>,
   log: Logger,
-): Promise<Response> {
-  try {
-    return rpc.onHangup === 'cancel' ? await work : await abortable(work, limits.signal)
-  } catch (error) {
-    const { signal } = limits
-    if (!signal.aborted) throw error
-    if (rpc.onHangup === 'finish') {
-      work.catch((late) =>
-        log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }),
-      )
-    }
-    throw signal.reason
+): unknown {
+  if (!signal.aborted) return error
+  if (rpc.onHangup === 'finish') {
+    work.catch((late) => log.warn('rpc failed after its caller left', { rpc: name, error: messageOf(late) }))
   }
+  return signal.reason
 }

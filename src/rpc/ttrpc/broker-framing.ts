@@ -337,15 +337,13 @@ export class BrokerFraming {
     if (this.#isClosed) return
     const header = parseFrameHeader(frame, 0)
     const arrival = arrivalOf(envelope)
-    const refuse = (reason: string) => this.#events.onRefusedFrame(header, arrival, reason)
     if (kind !== EnvelopeKind.request) {
-      const tooLarge = `message of ${header.payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
-      refuse((flags & NO_ROOM) === 0 ? tooLarge : 'the broker has no room for the request')
+      this.#events.onRefusedFrame(header, arrival, refusalOf(header, flags))
     } else if (header.payloadBytes !== frameBytes - FRAME_HEADER_BYTES) {
       this.#break(`request ${number}: its lengths differ`)
     } else if (noRoom === undefined) {
       this.#events.onFrame(header, frame.subarray(FRAME_HEADER_BYTES), arrival)
-    } else refuse(noRoom)
+    } else this.#events.onRefusedFrame(header, arrival, noRoom)
   }
 
   #confirm(): void {
@@ -375,6 +373,12 @@ export class BrokerFraming {
 
 function arrivalOf({ number, ageNs, flags }: Envelope): Arrival {
   return { number, ageMs: ageNs / 1e6, sentBefore: (flags & SENT_BEFORE) !== 0 }
+}
+
+function refusalOf({ payloadBytes }: FrameHeader, flags: number): string {
+  return (flags & NO_ROOM) === 0
+    ? `message of ${payloadBytes} bytes is larger than ${MAX_FRAME_PAYLOAD_BYTES}`
+    : 'the broker has no room for the request'
 }
 
 function isFrameLength({ kind, frameBytes }: Envelope): boolean {

@@ -12,4 +12,4 @@ export function healthMethods(agentVersion: string) {
 }
 
 /** A host checks with these calls whether the guest lives. */
-const LIFE = { share: 'reserved', rule: 'none' } as const
+const LIFE = { share: 'reserved', rule: 'none', hasSteps: false } as const
