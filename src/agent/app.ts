@@ -25,7 +25,7 @@ import { PciBus } from '../hotplug/pci/pci-bus.ts'
 import type { Hotplug } from '../hotplug/wait-for-device.ts'
 import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
-import { findAgentFolder } from '../os/native.ts'
+import { findAgentFolder, loadNative } from '../os/native.ts'
 import { standardOutput } from '../os/streams/standard-output.ts'
 import { LIMITS, Totals } from '../rpc/limits.ts'
 import type { MethodTable, StreamTable } from '../rpc/method.ts'
@@ -110,11 +110,11 @@ interface AgentContext {
 export async function runAgent(start: AgentStart): Promise<number> {
   const given = parseArguments(start.arguments)
   const output = standardOutput()
+  const agentFolder = findAgentFolder(start.file)
   if ('print' in given) {
     const { name, version } = packageJson
-    output(
-      `${given.print === 'version' ? `${name} ${version}` : printState(linuxStateFiles(STATE_FOLDER))}\n`,
-    )
+    const saved = () => printState(linuxStateFiles(loadNative(agentFolder), STATE_FOLDER))
+    output(`${given.print === 'version' ? `${name} ${version}` : saved()}\n`)
     return 0
   }
   let level: AgentConfig['logLevel'] = 'info'
@@ -122,8 +122,8 @@ export async function runAgent(start: AgentStart): Promise<number> {
   const identity = { version: packageJson.version, pid: process.pid }
   const log = jsonLogger({ sink: (...line) => sink(...line), level: () => level, ...identity })
   logNodeMessages(log, process, console)
-  const agentFolder = findAgentFolder(start.file)
-  const os = linuxOs({ agentFolder, channel: given.channel, brokerFd: given.broker, log })
+  const { channel, broker: brokerFd } = given
+  const os = linuxOs({ agentFolder, channel, brokerFd, stateFolder: STATE_FOLDER, log })
   const { files } = os
   const { config, withoutEffect } = await loadConfig({
     files,
@@ -137,7 +137,7 @@ export async function runAgent(start: AgentStart): Promise<number> {
   await os.files.write(OWN_NAME, config.processName)
   os.system.reportStackOnSignal()
   const gate = new BootGate()
-  const state = new StateStore(linuxStateFiles(STATE_FOLDER))
+  const state = new StateStore(os.stateFiles)
   if (given.channel.restarts === 0) state.remove('')
   const events = new EventLog(state, { boottimeNs: os.clock.boottimeNs, unixMs: Date.now })
   const parts = {

@@ -8,6 +8,7 @@ import { linuxVolumes } from './devices/volumes/volumes.ts'
 import { linuxFiles } from './files/linux-files.ts'
 import { linuxMounts } from './files/linux-mounts.ts'
 import { linuxScratchFiles } from './files/scratch-files.ts'
+import { linuxStateFiles, type StateFiles } from './files/state-files.ts'
 import { loadNative } from './native.ts'
 import { linuxNetwork } from './network/linux-network.ts'
 import type { Os } from './os.ts'
@@ -26,6 +27,7 @@ import { connectVminit, type VminitChannel } from './supervisor/vminit.ts'
 export interface LinuxOs extends Os {
   readonly sockets: Sockets
   readonly broker: Broker
+  readonly stateFiles: StateFiles
 }
 
 /** `agentFolder` holds addon.node (`findAgentFolder`). Throws INTERNAL when the addon cannot be loaded. */
@@ -33,6 +35,7 @@ export function linuxOs(options: {
   readonly agentFolder: string
   readonly channel: VminitChannel
   readonly brokerFd: Fd
+  readonly stateFolder: string
   readonly log: Logger
 }): LinuxOs {
   const native = loadNative(options.agentFolder)
@@ -52,7 +55,7 @@ export function linuxOs(options: {
   return {
     clock,
     files,
-    scratch: linuxScratchFiles(),
+    scratch: linuxScratchFiles(native),
     mounts: linuxMounts({ native, tools, vminit: join(agentFolder, 'vminit') }),
     volumes: linuxVolumes(native),
     blockDevices: linuxBlockDevices(native),
@@ -70,6 +73,7 @@ export function linuxOs(options: {
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
     sockets: linuxSockets(native, descriptors),
+    stateFiles: linuxStateFiles(native, options.stateFolder),
     broker: connectBroker({ fd: brokerFd, native, streams, clock, check: () => supervisor.checkBroker() }),
   }
 }

@@ -73,8 +73,8 @@ export interface Native {
   ueventReceive(fd: Fd): string | number
   /** recvmsg(2). Returns the descriptor of an SCM_RIGHTS message; -ENODATA when it has none. */
   receiveFd(fd: Fd): Fd
-  /** sendmsg(2) with one or two descriptors (SCM_RIGHTS), which stay open here. Returns the bytes sent. */
-  sendFd(fd: Fd, data: Uint8Array, passed: Fd, second?: Fd): number
+  /** sendmsg(2) with one to three descriptors (SCM_RIGHTS), which stay open here. Returns the bytes sent. */
+  sendFd(fd: Fd, data: Uint8Array, passed: Fd, second?: Fd, third?: Fd): number
   /** The caller owns the descriptors; `data` is empty at EOF. -EMSGSIZE for a longer message, which is lost. */
   recvMessage(fd: Fd, maxBytes: number): ReceivedMessage | number
   /** One sendmsg(2). `passed` stays open here. Returns the bytes sent. */
@@ -117,6 +117,14 @@ export interface Native {
   /** rmdir(2) of each, also after a failure. Returns a byte for each: 0 or the errno. */
   removeFolders(paths: readonly string[]): Promise<Buffer | number>
   writeFile(path: string, data: Uint8Array, mode: number): Promise<number>
+  /** Writes the file `unfinished`, then renames it to `path`. */
+  replaceFile(unfinished: string, path: string, data: Uint8Array, mode: number): number
+  /** unlink(2). */
+  removeFile(path: string): number
+  /** unlink(2) of each name that is in the folder, then rmdir(2). */
+  removeFolder(path: string, names: readonly string[]): number
+  /** `readFile` of a regular file on this thread; -EISDIR, -EINVAL or -ELOOP for anything else. */
+  readNow(path: string, maxBytes: number): Buffer | number
   /** One sendfile(2) to a file, whose position changes; that of the source does not. Returns the bytes moved. */
   sendFile(source: Fd, from: number, target: Fd, to: number, maxBytes: number): Promise<number>
   /** Write-locks a range for the open file, by F_OFD_SETLK. -EAGAIN when another open file has a lock of a part. */

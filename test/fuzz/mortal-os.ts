@@ -20,7 +20,7 @@ const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
     ...['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
     ...['rename', 'removeFile', 'removeDirectory', 'removeDirectories', 'listFolders'],
   ],
-  scratch: ['readText', 'write', 'makeDirectories', 'removeTree', 'stat', 'rename'],
+  scratch: ['readText', 'write', 'replace', 'makeDirectory', 'makeDirectories', 'removeTree', 'stat'],
   mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   streams: ['pipe', 'duplicate', 'wholePipe'],

@@ -13,7 +13,7 @@ export interface Faults {
 /** The calls that may fail, by part. Closing and probing never fail. */
 const ASYNCHRONOUS: Counted = {
   files: ['readText', 'write', 'makeDirectories', 'makeDirectory', 'removeTree', 'lstat', 'stat', 'list'],
-  scratch: ['readText', 'write', 'makeDirectories', 'removeTree', 'stat', 'rename'],
+  scratch: ['readText', 'write', 'replace', 'makeDirectory', 'makeDirectories', 'removeTree', 'stat'],
   mounts: ['mount', 'unmount', 'clone', 'list'],
   tools: ['run'],
   hostSockets: ['connect'],

@@ -58,11 +58,8 @@ const mayDieEarly = !last.startsWith('early')
 const mayDieAgain = !last.includes(' again: ')
 
 if (deaths.length < plan.most) {
-  replace(fs, 'renameSync', ([, to]) => (isState(to) ? `write ${nameOf(to)}` : undefined))
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
-  replace(fs, 'unlinkSync', ([path]) =>
-    isState(path) ? `remove ${nameOf(path)}` : removalOf('unlink', path),
-  )
+  replace(fs, 'unlinkSync', ([path]) => removalOf('unlink', path))
   replace(fs, 'rmdirSync', ([path]) => removalOf('rmdir', path))
   replace(fs.promises, 'rmdir', ([path]) => removalOf('rmdir', path))
   replace(net.Socket.prototype, '_writev', ([chunks]) => {
@@ -84,6 +81,10 @@ function watched(addon: object): object {
   const copy = Object.fromEntries(
     Object.getOwnPropertyNames(addon).map((name) => [name, Reflect.get(addon, name)]),
   )
+  if ('replaceFile' in copy) {
+    replace(copy, 'replaceFile', writeOf)
+    replace(copy, 'removeFile', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
+  }
   for (const name of CALLS.filter((each) => each in copy)) replace(copy, name, () => name)
   if ('readAt' in copy) followFiles(copy)
   if ('removeFolders' in copy) removeInSteps(copy)
@@ -93,6 +94,13 @@ function watched(addon: object): object {
     replace(copy, 'sendMessage', ([fd, data]) => (fd === CONTROL ? toBroker(data) : envelopeOf(data)))
   }
   return copy
+}
+
+/** An agent that dies before the step has written the unfinished file. */
+function writeOf([unfinished, path, data]: readonly unknown[]): string | undefined {
+  if (!isState(unfinished) || !isState(path) || !(data instanceof Uint8Array)) return undefined
+  if (fs.existsSync(STATE)) fs.writeFileSync(unfinished, data)
+  return `write ${nameOf(path)}`
 }
 
 /** Each folder is a step, as an agent dies between any two. */

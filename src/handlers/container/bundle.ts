@@ -65,9 +65,7 @@ export class StoredSpec {
   /** Writes the record and `config.json`, each completely or not at all. */
   async save(spec: ContainerSpec['spec']): Promise<void> {
     this.#record.saveSpec(spec)
-    const unfinished = `${this.#path}.new`
-    await this.#files.write(unfinished, printJson(runtimeConfig(spec)), { mode: 0o600 })
-    await this.#files.rename(unfinished, this.#path)
+    await this.#files.replace(this.#path, printJson(runtimeConfig(spec)), 0o600)
   }
 
   async setResources(update: LinuxResources): Promise<void> {

@@ -76,6 +76,8 @@ const LOG_BYTES = 64 * 1024
 
 const PID_BYTES = 32
 
+const FOLDER_MODE = 0o700
+
 /** The errors of seccomp(2) in a kernel without filters. */
 const NO_FILTER: readonly string[] = ['EINVAL', 'ENOSYS']
 
@@ -303,8 +305,13 @@ export class RuntimeRuns {
 
   async #makeFolder(name: string): Promise<string> {
     const folder = this.#folderOf(name)
-    if ((await this.#os.scratch.stat(folder)) !== undefined) await this.#os.scratch.removeTree(folder)
-    await this.#os.scratch.makeDirectories(folder, 0o700)
+    try {
+      await this.#os.scratch.makeDirectory(folder, FOLDER_MODE)
+    } catch {
+      // Its parent is missing, or a call of the previous agent has left it.
+      await this.#os.scratch.removeTree(folder)
+      await this.#os.scratch.makeDirectories(folder, FOLDER_MODE)
+    }
     return folder
   }
 

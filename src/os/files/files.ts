@@ -57,11 +57,13 @@ export const MAX_NAMES = 65_536
 export interface ScratchFiles
   extends Pick<
     Files,
-    'readText' | 'write' | 'makeDirectories' | 'stat' | 'rename' | 'removeFile' | 'removeDirectory'
+    'readText' | 'write' | 'makeDirectory' | 'makeDirectories' | 'stat' | 'removeFile' | 'removeDirectory'
   > {
   /** As of {@link Files}. Faster when the folder has only files with these names, or some of them. */
   removeTree(path: string, names?: readonly string[]): Promise<void>
   readTail(path: string, maxBytes: number): Promise<string>
+  /** Writes a whole file or nothing. `PATH.new` is the unfinished one. */
+  replace(path: string, data: string, mode: number): Promise<void>
   /** The caller closes it. Errors as `Files.openFolder`. */
   openFolder(path: string): Promise<ScratchFolder>
 }

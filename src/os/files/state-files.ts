@@ -1,17 +1,9 @@
-import {
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statfsSync,
-  statSync,
-  unlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs'
+import { constants } from 'node:os'
 import { dirname } from 'node:path/posix'
 import { errnoOf } from '../../base/errors.ts'
-import { fromNodeError } from '../errors.ts'
+import { checkErrno, fromNodeError } from '../errors.ts'
+import type { Native } from '../native.ts'
 
 /**
  * Small files on a tmpfs that outlive the agent. A call takes effect before it returns. If the agent dies in it, the
@@ -41,8 +33,13 @@ const ANY_ROOM: StateRoom = { bytes: Number.MAX_SAFE_INTEGER, files: Number.MAX_
 /** The file being written, at the top. All writes share it, so that the next one replaces a dead agent's. */
 const UNFINISHED = 'unfinished.new'
 
+const { EISDIR, ENOENT } = constants.errno
+
 /** The first file makes the folder `root`. */
-export function linuxStateFiles(root: string): StateFiles {
+export function linuxStateFiles(
+  native: Pick<Native, 'replaceFile' | 'removeFile'>,
+  root: string,
+): StateFiles {
   const inFolder = <T>(call: string, path: string, action: (full: string) => T): T => {
     const full = path === '' ? root : `${root}/${path}`
     try {
@@ -52,27 +49,19 @@ export function linuxStateFiles(root: string): StateFiles {
     }
   }
   const unfinished = `${root}/${UNFINISHED}`
-  const makingFolder = (full: string, action: () => void) => {
-    try {
-      action()
-    } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error
-      mkdirSync(dirname(full), { recursive: true, mode: 0o700 })
-      action()
-    }
-  }
+  const replace = (full: string, bytes: Uint8Array) => native.replaceFile(unfinished, full, bytes, 0o600)
   return {
-    write: (path, bytes) =>
-      inFolder('write', path, (full) => {
-        try {
-          makingFolder(full, () => writeFileSync(unfinished, bytes, { mode: 0o600 }))
-          makingFolder(full, () => renameSync(unfinished, full))
-        } catch (error) {
-          // The written part takes room.
-          rmSync(unfinished, { force: true })
-          throw error
-        }
-      }),
+    write: (path, bytes) => {
+      const full = `${root}/${path}`
+      let result = replace(full, bytes)
+      if (result === -ENOENT) {
+        inFolder('write', path, () => mkdirSync(dirname(full), { recursive: true, mode: 0o700 }))
+        result = replace(full, bytes)
+      }
+      // The written part takes room.
+      if (result < 0) native.removeFile(unfinished)
+      checkErrno('write', full, result)
+    },
     read: (path) =>
       inFolder('read', path, (full) => absentAs(undefined, () => new Uint8Array(readFileSync(full)))),
     size: (path) => inFolder('look at', path, (full) => statSync(full, { throwIfNoEntry: false })?.size),
@@ -81,7 +70,7 @@ export function linuxStateFiles(root: string): StateFiles {
         // The top may be a mount point, which stays.
         const removed =
           path === '' ? absentAs([], () => readdirSync(full)).map((name) => `${full}/${name}`) : [full]
-        for (const each of removed) removeOne(each)
+        for (const each of removed) removeOne(native, each)
       }),
     list: (folder) =>
       inFolder('list', folder, (full) =>
@@ -103,13 +92,10 @@ export function linuxStateFiles(root: string): StateFiles {
 }
 
 /** Tries unlink(2) first, because most removals are of files. */
-function removeOne(path: string): void {
-  try {
-    unlinkSync(path)
-  } catch (error) {
-    if (errnoOf(error) === 'EISDIR') rmSync(path, { recursive: true, force: true })
-    else if (errnoOf(error) !== 'ENOENT') throw error
-  }
+function removeOne(native: Pick<Native, 'removeFile'>, path: string): void {
+  const result = native.removeFile(path)
+  if (result === -EISDIR) rmSync(path, { recursive: true, force: true })
+  else if (result !== -ENOENT) checkErrno('remove', path, result)
 }
 
 function absentAs<T>(absent: T, read: () => T): T {

@@ -5,10 +5,13 @@ import { describe, expect, it } from 'vitest'
 import { linuxScratchFiles } from '../../../src/os/files/scratch-files.ts'
 import { FakeFiles } from '../../support/fakes/files/fake-files.ts'
 import { FakeMounts } from '../../support/fakes/files/fake-mounts.ts'
+import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
+const native = await realNative()
+
 describe('linuxScratchFiles', () => {
-  const scratch = linuxScratchFiles()
+  const scratch = linuxScratchFiles(native)
   const folder = temporaryFolder()
 
   it('writes, reads and removes files and whole folders', async () => {
@@ -49,11 +52,13 @@ describe('linuxScratchFiles', () => {
     expect(await scratch.stat(path)).toBeUndefined()
   })
 
-  it('reports what is at a path, and renames it', async () => {
-    await scratch.write(join(folder, 'new'), 'text')
-    await scratch.rename(join(folder, 'new'), join(folder, 'old'))
-    expect(await scratch.stat(join(folder, 'new'))).toBeUndefined()
-    expect(await scratch.stat(join(folder, 'old'))).toMatchObject({ kind: 'file' })
+  it('replaces a file whole, and reports what is at a path', async () => {
+    const file = join(folder, 'config.json')
+    await scratch.replace(file, 'long text', 0o600)
+    await scratch.replace(file, 'text', 0o600)
+    expect(await scratch.readText(file)).toBe('text')
+    expect(await scratch.stat(file)).toMatchObject({ kind: 'file', mode: 0o600 })
+    expect(await scratch.stat(`${file}.new`)).toBeUndefined()
   })
 
   it('ignores the removal of a missing file', async () => {
@@ -66,17 +71,23 @@ describe('linuxScratchFiles', () => {
     const failures = [
       scratch.write(join(folder, 'no/file'), ''),
       scratch.makeDirectories(join(file, 'below')),
+      scratch.makeDirectory(folder, 0o700),
+      scratch.replace(join(folder, 'no/file'), '', 0o600),
+      scratch.readText(folder),
     ]
     const errors = (await Promise.allSettled(failures)).map((one) => one.status === 'rejected' && one.reason)
     expect(errors).toMatchObject([
       { message: `write ${folder}/no/file: ENOENT` },
       { message: `mkdir ${file}/below: ENOTDIR` },
+      { message: `mkdir ${folder}: EEXIST` },
+      { message: `write ${folder}/no/file: ENOENT` },
+      { message: `read ${folder}: EISDIR` },
     ])
   })
 })
 
 const implementations = [
-  ['linuxScratchFiles', () => ({ scratch: linuxScratchFiles(), files: undefined })],
+  ['linuxScratchFiles', () => ({ scratch: linuxScratchFiles(native), files: undefined })],
   ['FakeFiles', () => sameFiles(new FakeFiles(new FakeMounts()))],
 ] as const
 

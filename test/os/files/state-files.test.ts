@@ -1,24 +1,25 @@
-import { spawnSync } from 'node:child_process'
-import { mkdirSync, readdirSync, statfsSync, statSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, readdirSync, statfsSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { projectRoot } from '../../../src/build/project.ts'
 import { linuxStateFiles, type StateFiles } from '../../../src/os/files/state-files.ts'
 import { MemoryStateFiles } from '../../support/fakes/files/memory-state-files.ts'
+import { realNative } from '../../support/os/real-native.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
-/** Writes a file up to the step that would complete it, and dies there. */
-const DIE_IN_WRITE = `
-  import fs from 'node:fs'
-  import { syncBuiltinESMExports } from 'node:module'
-  const [module, root, path] = process.argv.slice(1)
-  fs.renameSync = () => process.kill(process.pid, 'SIGKILL')
-  syncBuiltinESMExports()
-  const { linuxStateFiles } = await import(module)
-  linuxStateFiles(root).write(path, Buffer.from('half'))`
+const native = await realNative()
+
+/** Dies before the step that would complete a write. */
+const UNFINISHING = {
+  ...native,
+  replaceFile: (unfinished: string) => {
+    mkdirSync(dirname(unfinished), { recursive: true })
+    writeFileSync(unfinished, 'half')
+    throw new Error('dead')
+  },
+}
 
 describe.each([
-  ['linuxStateFiles', () => linuxStateFiles(join(temporaryFolder(), 'state'))],
+  ['linuxStateFiles', () => linuxStateFiles(native, join(temporaryFolder(), 'state'))],
   ['MemoryStateFiles', () => new MemoryStateFiles()],
 ])('%s', (_name, build: () => StateFiles) => {
   let files: StateFiles
@@ -69,7 +70,7 @@ describe('linuxStateFiles', () => {
 
   beforeEach(() => {
     root = join(temporaryFolder(), 'state')
-    files = linuxStateFiles(root)
+    files = linuxStateFiles(native, root)
   })
 
   it('makes files and their folders, for the agent alone', () => {
@@ -116,8 +117,6 @@ describe('linuxStateFiles', () => {
   })
 
   function dieInWrite(path: string): void {
-    const module = join(projectRoot, 'src/os/files/state-files.ts')
-    const options = ['--input-type=module', '-e', DIE_IN_WRITE]
-    expect(spawnSync(process.execPath, [...options, module, root, path]).signal).toBe('SIGKILL')
+    expect(() => linuxStateFiles(UNFINISHING, root).write(path, Buffer.from('half'))).toThrow('dead')
   }
 })

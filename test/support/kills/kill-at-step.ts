@@ -83,9 +83,6 @@ function replace(
   Reflect.set(object, name, stepped)
 }
 
-replace(fs, 'renameSync', ([, to]) =>
-  typeof to === 'string' && to.startsWith(STATE) ? `write ${to.slice(STATE.length)}` : undefined,
-)
 replace(net.Socket.prototype, '_write', ([chunk]) => answerOf(chunk))
 replace(net.Socket.prototype, '_writev', ([chunks]) =>
   answerOf(Array.isArray(chunks) ? chunks[0]?.chunk : undefined),
@@ -103,6 +100,9 @@ process.dlopen = (holder: object, ...words: readonly unknown[]) => {
       fd === CHANNEL && data instanceof Uint8Array ? commandOf(data) : undefined,
     )
   }
+  replace(copy, 'replaceFile', ([, path]) =>
+    typeof path === 'string' && path.startsWith(STATE) ? `write ${path.slice(STATE.length)}` : undefined,
+  )
   replace(copy, 'sendMessage', ([, data]) => answerOf(data))
   replace(copy, 'hostnameIn', () => 'hostnameIn')
   Reflect.set(holder, 'exports', copy)

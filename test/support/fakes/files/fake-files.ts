@@ -103,6 +103,11 @@ export class FakeFiles implements FakeTree {
     }
   }
 
+  async replace(path: string, data: string, mode: number): Promise<void> {
+    await this.write(`${path}.new`, data, { mode })
+    await this.rename(`${path}.new`, path)
+  }
+
   async makeDirectories(path: string, mode = 0o777): Promise<void> {
     const place = this.#follow(path)
     const kind = this.#nodes.get(place)?.kind
