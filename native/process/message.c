@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 ssize_t message_send(int fd, const void *bytes, size_t length, int passed) {
-  return message_send_two(fd, bytes, length, passed, -1);
+  return message_send_some(fd, bytes, length, (int[MOST_SENT_DESCRIPTORS]){passed, -1, -1});
 }
 
-ssize_t message_send_two(int fd, const void *bytes, size_t length, int first, int second) {
-  const int passed[] = {first, second};
-  const size_t size = first < 0 ? 0 : second < 0 ? sizeof first : sizeof passed;
-  _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {0};
+ssize_t message_send_some(int fd, const void *bytes, size_t length, const int passed[MOST_SENT_DESCRIPTORS]) {
+  size_t size = 0;
+  for (int i = 0; i < MOST_SENT_DESCRIPTORS && passed[i] >= 0; i++) size += sizeof passed[i];
+  _Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_SENT_DESCRIPTORS * sizeof(int))] = {0};
   struct iovec data = {(void *)bytes, length};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
   if (size > 0) {

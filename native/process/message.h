@@ -9,6 +9,8 @@
 /* SCM_MAX_FD of the kernel. */
 #define MAX_PASSED_DESCRIPTORS 253
 
+#define MOST_SENT_DESCRIPTORS 3
+
 /* The receiver owns the descriptors. */
 struct passed {
   size_t count;
@@ -18,8 +20,8 @@ struct passed {
 /* sendmsg(2) without waiting. `passed` is a descriptor or -1. */
 ssize_t message_send(int fd, const void *bytes, size_t length, int passed);
 
-/* The same with two descriptors; `second` may be -1. */
-ssize_t message_send_two(int fd, const void *bytes, size_t length, int first, int second);
+/* The same with several descriptors, up to the first -1. */
+ssize_t message_send_some(int fd, const void *bytes, size_t length, const int passed[MOST_SENT_DESCRIPTORS]);
 
 /* Does not wait. The caller owns `*passed`, or it is -1. Returns 0 at EOF, -1 with errno: EMSGSIZE if too long. */
 ssize_t message_receive(int fd, void *bytes, size_t room, int *passed);

@@ -26,7 +26,7 @@ const FALLIBLE: Readonly<Record<string, readonly string[]>> = {
   streams: ['pipe', 'duplicate', 'wholePipe'],
   consoles: ['listen'],
   exits: ['watch'],
-  descriptors: ['store'],
+  descriptors: ['store', 'storeAll'],
 }
 
 /** These calls are synchronous, so they can only fail. */

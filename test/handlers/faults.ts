@@ -23,7 +23,7 @@ const SYNCHRONOUS: Counted = {
   consoles: ['listen'],
   exits: ['watch'],
 }
-const ANSWERED: Counted = { descriptors: ['store'] }
+const ANSWERED: Counted = { descriptors: ['store', 'storeAll'] }
 
 type Counted = Readonly<Partial<Record<keyof Os, readonly string[]>>>
 

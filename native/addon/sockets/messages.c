@@ -46,15 +46,15 @@ static int64_t send_message(struct call *call) {
 
 static int64_t send_descriptors(struct call *call) {
   const union argument *given = call->given;
-  const int first = given[2].integer, second = given[3].integer;
-  return message_send_two(given[0].integer, given[1].data.bytes, given[1].data.length, first, second);
+  const int passed[MOST_SENT_DESCRIPTORS] = {given[2].integer, given[3].integer, given[4].integer};
+  return message_send_some(given[0].integer, given[1].data.bytes, given[1].data.length, passed);
 }
 
 const struct addon_function message_functions[] = {
     {"messagePair", "", message_pair, false},
     {"receiveFd", "i", receive_descriptor, false},
     {"recvMessage", "ii", receive_whole_message, false},
-    {"sendFd", "idiI", send_descriptors, false},
+    {"sendFd", "idiII", send_descriptors, false},
     {"sendMessage", "idI", send_message, false},
     {0},
 };

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../process/message.h"
 #include "../clock.h"
 #include "../log.h"
 
@@ -43,12 +42,16 @@ bool channel_open(struct channel *channel) {
 }
 
 void channel_prepare(struct channel *channel) {
-  channel->fd = channel->agent_fd = channel->incoming_fd = -1;
+  channel->fd = channel->agent_fd = -1;
 }
 
-static void set_incoming(struct channel *channel, int fd) {
-  if (channel->incoming_fd >= 0) close(channel->incoming_fd);
-  channel->incoming_fd = fd;
+static int next_passed(struct channel *channel) {
+  return channel->next_fd < channel->incoming_fds.count ? channel->incoming_fds.fds[channel->next_fd++] : -1;
+}
+
+static void drop_passed(struct channel *channel) {
+  for (int fd = next_passed(channel); fd >= 0; fd = next_passed(channel)) close(fd);
+  channel->incoming_fds.count = channel->next_fd = 0;
 }
 
 void channel_drain(struct channel *channel) {
@@ -62,7 +65,7 @@ void channel_close(struct channel *channel) {
   close(channel->fd);
   close(channel->agent_fd);
   channel->fd = channel->agent_fd = -1;
-  set_incoming(channel, -1);
+  drop_passed(channel);
 }
 
 static void queue_exit(struct channel *channel, struct record record) {
@@ -170,22 +173,29 @@ short channel_events(const struct channel *channel) {
 bool channel_receive(struct channel *channel, struct record *record, int *passed) {
   while (channel->fd >= 0 && !channel->hung_up && channel_can_answer(channel)) {
     char *next = (char *)&channel->incoming + channel->incoming_length;
-    int fd;
-    ssize_t received = message_receive(channel->fd, next, sizeof channel->incoming - channel->incoming_length, &fd);
+    const size_t room = sizeof channel->incoming - channel->incoming_length;
+    struct passed passed_now;
+    ssize_t received = message_receive_all(channel->fd, next, room, &passed_now, MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
-    if (received < 0 && errno == EAGAIN) return false;
+    if (received < 0 && errno == EAGAIN) {
+      /* A message arrives whole, so no record is left for them. */
+      if (channel->incoming_length == 0) drop_passed(channel);
+      return false;
+    }
     if (received <= 0) {
       log_line("the agent shut its side of the channel");
       channel->hung_up = true;
       return false;
     }
-    if (fd >= 0) set_incoming(channel, fd);
+    if (passed_now.count > 0) {
+      drop_passed(channel);
+      channel->incoming_fds = passed_now;
+    }
     channel->incoming_length += (size_t)received;
     if (channel->incoming_length < sizeof channel->incoming) continue;
     channel->incoming_length = 0;
     *record = channel->incoming;
-    *passed = channel->incoming_fd;
-    channel->incoming_fd = -1;
+    *passed = next_passed(channel);
     return true;
   }
   return false;

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../../process/message.h"
 #include "kept-exits.h"
 #include "record.h"
 #include "ring.h"
@@ -22,7 +23,8 @@ struct channel {
   bool draining;  /* the agent is dead: answers are dropped */
   struct record incoming;
   size_t incoming_length;
-  int incoming_fd; /* passed with the incoming bytes, or -1 */
+  struct passed incoming_fds; /* of the last message that had some, for its records in their order */
+  size_t next_fd;
   struct record outgoing[OUTGOING_RECORDS];
   size_t outgoing_count;
   size_t outgoing_sent; /* bytes */

@@ -266,6 +266,7 @@ async function launchInit(
   try {
     let stat = ''
     const isMember = async (pid: number) => {
+      if (launch.hasEnded(pid)) return true
       const seen = await cgroup.lookAt(pid)
       stat = seen.stat
       return seen.isMember

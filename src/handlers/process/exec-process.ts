@@ -71,6 +71,7 @@ export async function execProcess(
       onFailure.add('record', () => container.record.dropProcess(key))
       let stat = ''
       const isMember = async (pid: number) => {
+        if (launch.hasEnded(pid)) return true
         const seen = await container.cgroup.lookAt(pid)
         stat = seen.stat
         return seen.isMember

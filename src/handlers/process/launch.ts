@@ -32,6 +32,8 @@ export interface LaunchContext {
 
 export interface Launch {
   readonly streams: ProcessStreams
+  /** Whether vminit has reported the end of a process that began since. */
+  hasEnded(pid: number): boolean
   /** Follows the process's exit. Throws the error of a half-started outcome, after it has registered the undo for its pid. */
   follow(outcome: LaunchOutcome): Promise<ContainerProcess>
   /** Closes what only the launch itself needs. Must be called once, after `follow`. */
@@ -128,6 +130,7 @@ export async function prepareLaunch(
 
   return {
     streams: pipes === undefined ? { terminal } : { pipes: pipes.childEnds },
+    hasEnded: watch.hasEnded,
     async follow(outcome) {
       if (outcome.kind === 'half-started') {
         if (outcome.pid !== undefined) void followExit(outcome.pid)

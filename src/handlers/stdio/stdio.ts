@@ -42,22 +42,20 @@ export function openPipes(
   connections: PortConnections,
   stored: StoredDescriptors,
 ): Pipes {
-  const pipes: { stream: { close(): unknown }; childEnd: Fd }[] = []
-  const open = <S extends { close(): unknown }>(
-    { parentEnd, childEnd }: { readonly parentEnd: Fd; readonly childEnd: Fd },
-    streamOf: (parentEnd: Fd) => S,
-  ) => {
-    const pipe = { stream: { close: (): unknown => os.streams.close(parentEnd) }, childEnd }
+  const pipes: { owner: { close(): unknown }; readonly childEnd: Fd }[] = []
+  const open = ({ parentEnd, childEnd }: ReturnType<Os['streams']['pipe']>) => {
+    const pipe = { owner: { close: (): unknown => os.streams.close(parentEnd) }, parentEnd, childEnd }
     pipes.push(pipe)
-    const stream = streamOf(parentEnd)
-    pipe.stream = stream
-    return { stream, childEnd }
+    return pipe
+  }
+  const owned = <S extends { close(): unknown }>(pipe: { owner: { close(): unknown } }, stream: S): S => {
+    pipe.owner = stream
+    return stream
   }
   const closeChildEnds = () => {
     for (const { childEnd } of pipes) os.streams.close(childEnd)
   }
-  const outputFor = (name: 'stdout' | 'stderr') => (fd: Fd) => {
-    stored.put(name, fd)
+  const outputOf = (name: 'stdout' | 'stderr', fd: Fd) => {
     const relayed = connections.take(
       name,
       (connection, port) => new PortOutput(os, name, { connection, port, fd, through: undefined, stored }),
@@ -65,15 +63,14 @@ export function openPipes(
     return relayed ?? new OutputStream(os, { fd, capacityBytes: sizeBytes, name, isTerminal: false, stored })
   }
   try {
-    const stdin = open(inputPipe(os, sizeBytes), (fd) =>
-      inputOf(os, fd, { connections, stored, isTerminal: false }),
-    )
-    const stdout = open(outputPipe(os, sizeBytes, connections.has('stdout')), outputFor('stdout'))
-    const stderr = open(outputPipe(os, sizeBytes, connections.has('stderr')), outputFor('stderr'))
+    const stdin = open(inputPipe(os, sizeBytes))
+    const stdout = open(outputPipe(os, sizeBytes, connections.has('stdout')))
+    const stderr = open(outputPipe(os, sizeBytes, connections.has('stderr')))
+    stored.putStreams({ stdin: stdin.parentEnd, stdout: stdout.parentEnd, stderr: stderr.parentEnd })
     const streams = {
-      stdin: stdin.stream,
-      stdout: stdout.stream,
-      stderr: stderr.stream,
+      stdin: owned(stdin, inputOf(os, stdin.parentEnd, { connections, stored, isTerminal: false })),
+      stdout: owned(stdout, outputOf('stdout', stdout.parentEnd)),
+      stderr: owned(stderr, outputOf('stderr', stderr.parentEnd)),
       resize: withoutTerminal,
     }
     return {
@@ -82,7 +79,7 @@ export function openPipes(
       closeChildEnds,
     }
   } catch (error) {
-    for (const { stream } of pipes) stream.close()
+    for (const { owner } of pipes) owner.close()
     closeChildEnds()
     throw error
   }
@@ -119,7 +116,7 @@ function pipeOf(
   }
 }
 
-/** Stores `fd`, which the stream owns unless this throws. */
+/** Owns `fd`, which is stored already, unless this throws. */
 export function inputOf(
   os: StreamOs,
   fd: Fd,
@@ -130,7 +127,6 @@ export function inputOf(
   },
 ): ProcessInput {
   const { connections, stored, isTerminal } = input
-  stored.put('stdin', fd)
   const { isShared } = connections
   const relayed = connections.take('stdin', (connection, port) =>
     throughPipe(os, stored, 'stdin-pipe', (through) => {

@@ -35,6 +35,17 @@ export class StoredDescriptors {
     this.#stored.set(name, this.#store.store(`${this.key}-${name}`, fd))
   }
 
+  /** The same for a process's three streams, by one message. */
+  putStreams({ stdin, stdout, stderr }: Readonly<Record<'stdin' | 'stdout' | 'stderr', Fd>>): void {
+    const { key } = this
+    const stored = this.#store.storeAll({
+      [`${key}-stdin`]: stdin,
+      [`${key}-stdout`]: stdout,
+      [`${key}-stderr`]: stderr,
+    })
+    for (const name of ['stdin', 'stdout', 'stderr'] as const) this.#stored.set(name, stored)
+  }
+
   /** Throws RESOURCE_EXHAUSTED when vminit refused a descriptor; the caller then removes what it stored. */
   async accepted(): Promise<void> {
     await Promise.all(this.#stored.values())

@@ -29,7 +29,10 @@ export function terminalStdio(
 ): Stdio {
   let stdin: ProcessInput | undefined
   try {
-    stdin = onDuplicate(os, master, (fd) => inputOf(os, fd, { connections, stored, isTerminal: true }))
+    stdin = onDuplicate(os, master, (fd) => {
+      stored.put('stdin', fd)
+      return inputOf(os, fd, { connections, stored, isTerminal: true })
+    })
     const terminal = { os, master, stdin, stored }
     const output = connections.take('stdout', (connection, port) =>
       throughPipe(os, stored, 'stdout-pipe', (through) =>

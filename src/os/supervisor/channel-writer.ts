@@ -4,18 +4,20 @@ import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd, Streams } from '../streams/streams.ts'
 
-interface Unsent {
-  rest: Buffer
-  readonly sent: PromiseWithResolvers<void>
+interface Waiter {
+  readonly sent: () => void
+  readonly failed: (error: unknown) => void
 }
 
-/** Sends commands to vminit in the order of the calls, at once while the socket takes them. */
+/** Sends commands to vminit in the order of the calls. */
 export class ChannelWriter {
   readonly #native: Pick<Native, 'sendFd'>
   readonly #streams: Pick<Streams, 'tryWrite' | 'writable'>
   readonly #fd: Fd
-  readonly #unsent: Unsent[] = []
-  #isWaiting = false
+  #unsent: Buffer[] = []
+  /** They wait until all is sent. */
+  #waiters: Waiter[] = []
+  #isToFlush = false
   #gone: AgentError | undefined
 
   /** `fd` is the channel, non-blocking. */
@@ -25,26 +27,36 @@ export class ChannelWriter {
     this.#fd = fd
   }
 
-  /** Resolves when the command is in the socket. Rejects when vminit is gone. */
+  /** Sends at once while the socket takes commands. Resolves when the command is in it. Rejects when vminit is gone. */
   send(command: Buffer): Promise<void> {
-    const sent = Promise.withResolvers<void>()
-    this.#unsent.push({ rest: command, sent })
-    this.#flush()
-    return sent.promise
+    this.#unsent.push(command)
+    return new Promise((sent, failed) => {
+      this.#waiters.push({ sent, failed })
+      this.#flush()
+    })
   }
 
-  /** Ignores a failure: vminit is gone, and everything that it kept. */
+  /**
+   * Sends the commands of a moment by one write, because each write wakes vminit. Ignores a failure: vminit is gone, and
+   * everything that it kept.
+   */
   post(command: Buffer): void {
-    this.send(command).catch(() => {})
+    this.#unsent.push(command)
+    if (this.#isToFlush) return
+    this.#isToFlush = true
+    queueMicrotask(this.#goOn)
   }
 
-  /** Sends a command before it returns. Throws INTERNAL `store <subject>: <ERRNO>`, or why vminit is gone. */
-  sendDescriptor(command: Buffer, passed: Fd, subject: string): void {
+  /**
+   * Sends commands, each with its descriptor, before it returns. Throws INTERNAL `store <subject>: <ERRNO>`, or why vminit
+   * is gone.
+   */
+  sendDescriptors(commands: Buffer, [first = -1, ...others]: readonly Fd[], subject: string): void {
     if (this.#gone !== undefined) throw this.#gone
     this.#flush()
-    // The socket has room for thousands of commands, and takes a record with a descriptor whole or not at all.
-    const sent =
-      this.#unsent.length > 0 ? -constants.errno.EAGAIN : this.#native.sendFd(this.#fd, command, passed)
+    // The socket has room for thousands of commands, and takes a message with descriptors whole or not at all.
+    const isFull = this.#unsent.length > 0
+    const sent = isFull ? -constants.errno.EAGAIN : this.#native.sendFd(this.#fd, commands, first, ...others)
     checkErrno('store', subject, sent)
   }
 
@@ -54,33 +66,30 @@ export class ChannelWriter {
     this.#flush()
   }
 
+  readonly #goOn = (): void => {
+    this.#isToFlush = false
+    this.#flush()
+  }
+
   #flush(): void {
-    for (;;) {
-      const [first] = this.#unsent
-      if (first === undefined) return
-      try {
-        if (this.#gone !== undefined) throw this.#gone
-        first.rest = first.rest.subarray(this.#streams.tryWrite(this.#fd, first.rest))
-        if (first.rest.length > 0) {
-          this.#flushLater()
-          return
-        }
-        first.sent.resolve()
-      } catch (error) {
-        first.sent.reject(error)
-      }
-      this.#unsent.shift()
+    if (this.#unsent.length === 0) return
+    try {
+      if (this.#gone !== undefined) throw this.#gone
+      const all = Buffer.concat(this.#unsent)
+      const rest = all.subarray(this.#streams.tryWrite(this.#fd, all))
+      this.#unsent = rest.length === 0 ? [] : [rest]
+      if (rest.length > 0) this.#flushLater()
+      else for (const { sent } of this.#waiters.splice(0)) sent()
+    } catch (error) {
+      this.#unsent = []
+      for (const { failed } of this.#waiters.splice(0)) failed(error)
     }
   }
 
   #flushLater(): void {
-    if (this.#isWaiting) return
-    this.#isWaiting = true
-    const goOn = () => {
-      this.#isWaiting = false
-      this.#flush()
-    }
+    if (this.#isToFlush) return
+    this.#isToFlush = true
     // The wait rejects when the channel is closed, after fail().
-    this.#streams.writable(this.#fd).then(goOn, goOn)
+    this.#streams.writable(this.#fd).then(this.#goOn, this.#goOn)
   }
 }

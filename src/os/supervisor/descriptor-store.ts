@@ -8,13 +8,15 @@ import type { DescriptorStore } from './supervisor.ts'
 
 interface Unanswered {
   readonly command: 'store' | 'remove'
-  readonly name: string
+  /** Those that vminit has not answered yet. */
+  readonly names: string[]
+  refusal: AgentError | undefined
   readonly answered: PromiseWithResolvers<void>
 }
 
 /** The {@link DescriptorStore} in vminit, which answers commands in order. */
 export class VminitStore implements DescriptorStore {
-  readonly #writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
+  readonly #writer: Pick<ChannelWriter, 'post' | 'sendDescriptors'>
   readonly #log: Logger
   readonly #inherited: Map<string, Fd>
   readonly #unanswered: Unanswered[] = []
@@ -22,7 +24,7 @@ export class VminitStore implements DescriptorStore {
 
   /** `inherited` are the descriptors that previous agents stored. */
   constructor(parts: {
-    readonly writer: Pick<ChannelWriter, 'post' | 'sendDescriptor'>
+    readonly writer: Pick<ChannelWriter, 'post' | 'sendDescriptors'>
     readonly inherited: ReadonlyMap<string, Fd>
     readonly log: Logger
   }) {
@@ -46,30 +48,40 @@ export class VminitStore implements DescriptorStore {
   }
 
   store(name: string, fd: Fd): Promise<void> {
+    return this.storeAll({ [name]: fd })
+  }
+
+  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void> {
+    const names = Object.keys(descriptors)
+    const commands = Buffer.concat(names.map((name) => encodeNamed(RecordKind.STORE, name)))
     // Send first: when this throws, no answer comes.
-    this.#writer.sendDescriptor(encodeNamed(RecordKind.STORE, name), fd, `descriptor ${name} in vminit`)
-    return this.#answerTo('store', name)
+    this.#writer.sendDescriptors(
+      commands,
+      Object.values(descriptors),
+      `descriptor ${names.join(' ')} in vminit`,
+    )
+    return this.#answerTo('store', names)
   }
 
   remove(name: string): Promise<void> {
     this.#writer.post(encodeNamed(RecordKind.UNSTORE, name))
-    return this.#answerTo('remove', name)
+    return this.#answerTo('remove', [name])
   }
 
   answered(record: Buffer): void {
     const { name, errno } = decodeStoreResult(record)
-    const next = this.#unanswered.shift()
-    if (next === undefined || next.name !== name) {
-      this.#log.error('answer of vminit to another command', { name, wanted: next?.name ?? 'none' })
-      next?.answered.resolve()
-      return
+    const [next] = this.#unanswered
+    const wanted = next?.names.shift()
+    if (wanted !== name)
+      this.#log.error('answer of vminit to another command', { name, wanted: wanted ?? 'none' })
+    else if (errno !== 0 && next?.command === 'store') {
+      this.#log.error('descriptor not stored', { name, errno: errnoName(errno) })
+      next.refusal ??= refusalOf(name, errnoName(errno))
     }
-    if (errno === 0 || next.command === 'remove') {
-      next.answered.resolve()
-      return
-    }
-    this.#log.error('descriptor not stored', { name, errno: errnoName(errno) })
-    next.answered.reject(refusalOf(name, errnoName(errno)))
+    if (next === undefined || next.names.length > 0) return
+    this.#unanswered.shift()
+    if (next.refusal === undefined) next.answered.resolve()
+    else next.answered.reject(next.refusal)
   }
 
   /** Rejects all waits. */
@@ -78,10 +90,10 @@ export class VminitStore implements DescriptorStore {
     for (const { answered } of this.#unanswered.splice(0)) answered.reject(error)
   }
 
-  #answerTo(command: Unanswered['command'], name: string): Promise<void> {
+  #answerTo(command: Unanswered['command'], names: string[]): Promise<void> {
     const answered = Promise.withResolvers<void>()
     answered.promise.catch(() => {})
-    if (this.#gone === undefined) this.#unanswered.push({ command, name, answered })
+    if (this.#gone === undefined) this.#unanswered.push({ command, names, refusal: undefined, answered })
     else answered.reject(this.#gone)
     return answered.promise
   }

@@ -18,7 +18,7 @@ const NO_NAME = ''
 /** The {@link Freezer} in vminit (docs/vminit.md). */
 export class VminitFreezer implements Freezer {
   readonly #native: Pick<Native, 'openAt2' | 'close'>
-  readonly #writer: Pick<ChannelWriter, 'send' | 'post' | 'sendDescriptor'>
+  readonly #writer: Pick<ChannelWriter, 'send' | 'post' | 'sendDescriptors'>
   readonly #mountOf: (fd: Fd) => number
   /** Commands by the name in their answer. */
   readonly #unanswered = new Map<string, PromiseWithResolvers<number>>()
@@ -32,7 +32,7 @@ export class VminitFreezer implements Freezer {
   /** `mountOf` returns the id of the mount that an open file is in. */
   constructor(parts: {
     readonly native: Pick<Native, 'openAt2' | 'close'>
-    readonly writer: Pick<ChannelWriter, 'send' | 'post' | 'sendDescriptor'>
+    readonly writer: Pick<ChannelWriter, 'send' | 'post' | 'sendDescriptors'>
     readonly mountOf: (fd: Fd) => number
   }) {
     this.#native = parts.native
@@ -136,7 +136,7 @@ export class VminitFreezer implements Freezer {
     const fd = checkErrno('open', path, this.#native.openAt2(AT_FDCWD, path, how))
     try {
       check(fd)
-      const send = () => this.#writer.sendDescriptor(encodeNamed(kind, name), fd, `${path} in vminit`)
+      const send = () => this.#writer.sendDescriptors(encodeNamed(kind, name), [fd], `${path} in vminit`)
       await this.#answer(name, 'hold', path, send)
     } finally {
       this.#native.close(fd)

@@ -54,6 +54,8 @@ export interface DescriptorStore {
    * (RESOURCE_EXHAUSTED), on a refusal (INTERNAL), or when vminit is gone (FAILED_PRECONDITION).
    */
   store(name: string, fd: Fd): Promise<void>
+  /** The same for up to three descriptors by name. */
+  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void>
   /** Resolves when vminit has closed its descriptor, or had none. Rejects when vminit is gone. */
   remove(name: string): Promise<void>
 }

@@ -44,8 +44,7 @@ export async function exitSteps(
 
 export async function storeSteps(descriptors: DescriptorStore, streams: Streams): Promise<readonly string[]> {
   const { parentEnd, childEnd } = streams.pipe('child-writes')
-  await descriptors.store('p1-reading', parentEnd)
-  await descriptors.store('p1-writing', childEnd)
+  await descriptors.storeAll({ 'p1-reading': parentEnd, 'p1-writing': childEnd })
   await descriptors.store('gone', childEnd)
   await Promise.all([descriptors.remove('gone'), descriptors.remove('never-stored')])
   const lines = [`not taken: ${descriptors.names().length}`, `taken: ${descriptors.take('p1-reading')}`]

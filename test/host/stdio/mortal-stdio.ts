@@ -30,6 +30,9 @@ const descriptors: DescriptorStore = {
   handOver: (name, fd) => stored.set(name, fd),
   names: () => [...stored.keys()],
   store: async (name, fd) => tell(`store ${name}`, fd),
+  storeAll: async (all) => {
+    for (const [name, fd] of Object.entries(all)) tell(`store ${name}`, fd)
+  },
   remove: async (name) => tell(`remove ${name}`),
 }
 

@@ -8,7 +8,7 @@ import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
-import { RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
+import { decodeStoreResult, RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
 import { ChannelWriter } from '../../../src/os/supervisor/channel-writer.ts'
 import { VminitStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { ExitChannel } from '../../../src/os/supervisor/exit-channel.ts'
@@ -300,6 +300,37 @@ describe('the store of descriptors in vminit', () => {
     await ended
     await expect(stored).rejects.toThrow('vminit is gone')
     await expect(descriptors.remove('pipe')).rejects.toThrow('vminit is gone')
+  })
+
+  it('passes several in one message, and waits for all answers', async () => {
+    const { descriptors, vminit } = openChannel()
+    const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
+    const stored = descriptors.storeAll({ 'p1-stdin': reading, 'p1-stdout': writing })
+    const { data, fds } = unwrap('receive', 'a message', native.recvMessage(vminit, 2 * RECORD_BYTES))
+    expect([0, RECORD_BYTES].map((at) => decodeStoreResult(data.subarray(at)).name)).toEqual([
+      'p1-stdin',
+      'p1-stdout',
+    ])
+    expect(fds.map((fd) => native.pipeSize(fd) > 0)).toEqual([true, true])
+    native.write(vminit, storeResult('p1-stdin', 28))
+    expect(await isPending(stored)).toBe(true)
+    native.write(vminit, storeResult('p1-stdout', 0))
+    await expect(stored).rejects.toThrow('store descriptor p1-stdin in vminit: ENOSPC')
+    for (const fd of [...fds, reading, writing, vminit]) native.close(fd)
+  })
+
+  it('sends the removals of a moment by one write', async () => {
+    const { descriptors, vminit } = openChannel()
+    native.setNonBlocking(vminit, true)
+    const removed = [descriptors.remove('p1-stdin'), descriptors.remove('p1-stdout')]
+    expect(native.read(vminit, RECORD_BYTES)).toBe(-EAGAIN)
+    await Promise.resolve()
+    expect(unwrap('read', 'the commands', native.read(vminit, 10 * RECORD_BYTES))).toHaveLength(
+      2 * RECORD_BYTES,
+    )
+    native.write(vminit, Buffer.concat([storeResult('p1-stdin', 0), storeResult('p1-stdout', 0)]))
+    await Promise.all(removed)
+    native.close(vminit)
   })
 
   it('sends nothing to whatever has the number of the channel once vminit is gone', async () => {

@@ -32,7 +32,7 @@ function freezer(mountId = 7) {
     writer: {
       send: async (bytes) => told(bytes),
       post: (bytes) => told(bytes),
-      sendDescriptor: (bytes, fd) => told(bytes, fd),
+      sendDescriptors: (bytes, [fd]) => told(bytes, fd),
     },
     mountOf: () => mountId,
   })

@@ -5,5 +5,6 @@ export const emptyStore: DescriptorStore = {
   handOver: () => {},
   names: () => [],
   store: async () => {},
+  storeAll: async () => {},
   remove: async () => {},
 }

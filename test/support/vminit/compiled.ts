@@ -60,7 +60,8 @@ export function buildDescriptorPasser(): Promise<string> {
 }
 
 export function buildDescriptorStorer(): Promise<string> {
-  return compile('test-store-descriptors', [join(import.meta.dirname, 'store-descriptors.c')], [])
+  const sources = [join(import.meta.dirname, 'store-descriptors.c'), join(nativeRoot, 'process/message.c')]
+  return compile('test-store-descriptors', sources, [])
 }
 
 export function buildChannelDisturber(): Promise<string> {

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../process/message.h"
 #include "channel/record.h"
 #include "kept/store.h"
 
@@ -58,6 +59,22 @@ static void store_pipe(const char *name, char content) {
   close(ends[1]);
 }
 
+/* Sends two records with their descriptors in one message. */
+static void store_two(const char *first, const char *second) {
+  struct record records[2] = {{.version = RECORD_VERSION, .kind = RECORD_STORE},
+                              {.version = RECORD_VERSION, .kind = RECORD_STORE}};
+  snprintf(records[0].name, RECORD_NAME_BYTES, "%s", first);
+  snprintf(records[1].name, RECORD_NAME_BYTES, "%s", second);
+  int ends[2][2];
+  for (int i = 0; i < 2; i++)
+    if (pipe(ends[i]) != 0 || write(ends[i][1], "45" + i, 1) != 1) exit(2);
+  const int fds[] = {ends[0][0], ends[1][0], -1};
+  if (message_send_some(CHANNEL_FD, records, sizeof records, fds) != sizeof records) exit(2);
+  for (int i = 0; i < 4; i++) close(ends[i / 2][i % 2]);
+  print_answer(first);
+  print_answer(second);
+}
+
 static void store_some(void) {
   const char *names[] = {"one", "two", "two", "no name", "gone"};
   for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) store_pipe(names[i], "12xxx"[i]);
@@ -68,6 +85,7 @@ static void store_some(void) {
   print_answer("nothing");
   print_answer("gone");
   print_answer("gone");
+  store_two("four", "five");
   store_pipe("three", '3');
 }
 

@@ -1,7 +1,12 @@
 import { constants } from 'node:os'
 import { silentLogger } from '../../../../src/base/log.ts'
 import type { Fd, Streams } from '../../../../src/os/streams/streams.ts'
-import { decodeStoreResult, encodeNamed, RecordKind } from '../../../../src/os/supervisor/channel-record.ts'
+import {
+  decodeStoreResult,
+  encodeNamed,
+  RECORD_BYTES,
+  RecordKind,
+} from '../../../../src/os/supervisor/channel-record.ts'
 import { VminitStore } from '../../../../src/os/supervisor/descriptor-store.ts'
 import type { DescriptorStore } from '../../../../src/os/supervisor/supervisor.ts'
 
@@ -50,6 +55,10 @@ export class FakeDescriptors implements DescriptorStore {
     return this.#store.store(name, fd)
   }
 
+  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void> {
+    return this.#store.storeAll(descriptors)
+  }
+
   remove(name: string): Promise<void> {
     return this.#store.remove(name)
   }
@@ -65,9 +74,11 @@ export class FakeDescriptors implements DescriptorStore {
       inherited,
       log: silentLogger(),
       writer: {
-        sendDescriptor: (command, fd) => {
-          const { name } = decodeStoreResult(command)
-          answer(name, this.#put(name, fd))
+        sendDescriptors: (commands, fds) => {
+          for (const [index, fd] of fds.entries()) {
+            const { name } = decodeStoreResult(commands.subarray(index * RECORD_BYTES))
+            answer(name, this.#put(name, fd))
+          }
         },
         post: (command) => {
           const { name } = decodeStoreResult(command)
