@@ -27,6 +27,8 @@
 
 #define SINK_BYTES 262144
 
+#define PEEKED_BYTES 16384
+
 /* A connection's unsent requests may use a sixth of the budget: 16 MiB of 96. */
 #define SHARES 6
 
@@ -308,14 +310,10 @@ static ssize_t read_into_file(struct connection *connection, struct frame *reque
   return -1;
 }
 
-static ssize_t read_into_blocks(const struct broker *broker, struct connection *connection, struct frame *request,
-                                uint32_t end) {
-  struct iovec vectors[SPAN_VECTORS + 1];
+static ssize_t read_into_blocks(struct connection *connection, struct frame *request, uint32_t end) {
+  struct iovec vectors[SPAN_VECTORS];
   struct msghdr message = {.msg_iov = vectors};
   message.msg_iovlen = (size_t)frame_span(request, request->filled, end, vectors);
-  /* The next header, which saves a system call. Of a long frame the span may not be the end. */
-  if (request->bytes <= HEAD_BYTES && may_begin_frame(broker, connection->unsent_blocks + request->blocks))
-    vectors[message.msg_iovlen++] = (struct iovec){connection->header, FRAME_HEADER_BYTES};
   return recvmsg(connection->client.fd, &message, MSG_DONTWAIT);
 }
 
@@ -328,20 +326,14 @@ static enum progress read_payload(struct broker *broker, struct connection *conn
   }
   uint32_t end = request->bytes < request->capacity ? request->bytes : request->capacity;
   ssize_t bytes =
-      request->file < 0 ? read_into_blocks(broker, connection, request, end) : read_into_file(connection, request, end);
+      request->file < 0 ? read_into_blocks(connection, request, end) : read_into_file(connection, request, end);
   if (bytes < 0 && errno == 0) {
     refuse(broker, connection);
     return PROGRESS_MADE;
   }
   if (bytes <= 0) return received(broker, connection, bytes);
-  uint32_t missing = request->bytes - request->filled;
-  if (bytes < missing) {
-    request->filled += (uint32_t)bytes;
-    return PROGRESS_MADE;
-  }
-  request->filled = request->bytes;
-  take_request(broker, connection, request);
-  return bytes == missing ? PROGRESS_FRAME : take_header(broker, connection, (uint32_t)bytes - missing);
+  request->filled += (uint32_t)bytes;
+  return request->filled < request->bytes ? PROGRESS_MADE : take_request(broker, connection, request);
 }
 
 static enum progress read_some(struct broker *broker, struct connection *connection) {
@@ -352,9 +344,41 @@ static enum progress read_some(struct broker *broker, struct connection *connect
   return read_payload(broker, connection);
 }
 
+/* Takes the short requests of which all bytes are there. Returns how many bytes they have. */
+static uint32_t take_short_requests(struct broker *broker, struct connection *connection, const unsigned char *bytes,
+                                    uint32_t count) {
+  uint32_t taken = 0;
+  for (int i = 0; i < READ_BATCH && count - taken >= FRAME_HEADER_BYTES; i++) {
+    const unsigned char *header = bytes + taken;
+    const uint32_t payload = payload_bytes(header);
+    if (payload > count - taken - FRAME_HEADER_BYTES || payload > HEAD_BYTES - FRAME_HEADER_BYTES) break;
+    if (payload > broker->max_payload_bytes || !client_may_read(broker, connection)) break;
+    if (!connection_has_room(broker, connection, POOL_REQUESTS, 1)) break;
+    memcpy(connection->header, header, FRAME_HEADER_BYTES);
+    struct frame *request = open_request(broker, connection, payload);
+    memcpy(request->head + FRAME_HEADER_BYTES, header + FRAME_HEADER_BYTES, payload);
+    request->filled = request->bytes;
+    take_request(broker, connection, request);
+    taken += request->bytes;
+  }
+  return taken;
+}
+
+/* Reads short requests with two system calls, not with two for each. Returns false if the next one has to be read alone. */
+static bool read_short_requests(struct broker *broker, struct connection *connection) {
+  if (!connection->is_detected || connection->header_bytes > 0) return false;
+  ssize_t bytes = recv(connection->client.fd, sink, PEEKED_BYTES, MSG_PEEK | MSG_DONTWAIT);
+  if (bytes <= 0) return received(broker, connection, bytes) == PROGRESS_NONE;
+  uint32_t taken = take_short_requests(broker, connection, sink, (uint32_t)bytes);
+  if (taken == 0) return false;
+  if (recv(connection->client.fd, sink, taken, MSG_DONTWAIT) != (ssize_t)taken) connection_hang_up(broker, connection);
+  return true;
+}
+
 void client_read(struct broker *broker, struct connection *connection) {
-  for (int i = 0; i < READ_BATCH && connection->client.fd >= 0; i++)
-    if (read_some(broker, connection) != PROGRESS_MADE) break;
+  bool is_done = read_short_requests(broker, connection);
+  for (int i = 0; !is_done && i < READ_BATCH && connection->client.fd >= 0; i++)
+    is_done = read_some(broker, connection) != PROGRESS_MADE;
   connection_touch(broker, connection);
 }
 

@@ -26,6 +26,10 @@
 
 #define SINK_BYTES 65536
 
+#define PEEKED_BYTES 16384
+
+static unsigned char sink[SINK_BYTES];
+
 static bool has_room_for(const struct broker *broker, const struct connection *connection, uint32_t bytes) {
   if (!TAILQ_EMPTY(&connection->answers) && connection->blocks[POOL_ANSWERS] * BLOCK_BYTES >= UNREAD_ANSWERS_BYTES)
     return false;
@@ -132,6 +136,7 @@ static void take_answer(struct broker *broker, struct connection *connection) {
     return;
   }
   connection->answer = NULL;
+  connection->incoming_bytes = 0;
   TAILQ_INSERT_TAIL(&connection->answers, answer, of_connection);
   if (connection->incoming.flags & ANSWER_KEEP) {
     answer->outcome = outcome_add(&broker->outcomes, answer->number, REQUEST_ANSWERED);
@@ -168,7 +173,6 @@ static bool read_envelope(struct broker *broker, struct connection *connection) 
 }
 
 static bool read_discarded(struct broker *broker, struct connection *connection) {
-  static unsigned char sink[SINK_BYTES];
   size_t most = connection->discard < SINK_BYTES ? connection->discard : SINK_BYTES;
   ssize_t bytes = recv(connection->data.fd, sink, most, MSG_DONTWAIT);
   if (!received(broker, connection, bytes)) return false;
@@ -204,30 +208,22 @@ static bool read_file(struct broker *broker, struct connection *connection) {
   return true;
 }
 
-/* Reads a short answer with the envelope behind it, which saves a system call. */
 static bool read_answer(struct broker *broker, struct connection *connection) {
   struct frame *answer = connection->answer;
   const uint32_t end = answer->bytes - connection->incoming.file_bytes;
-  struct envelope next = {0};
-  struct iovec vectors[SPAN_VECTORS + 1];
+  struct iovec vectors[SPAN_VECTORS];
   size_t count = grow(broker, answer, end, vectors);
-  bool is_short = answer->bytes <= HEAD_BYTES && connection->file < 0;
-  if (is_short) vectors[count++] = (struct iovec){&next, sizeof next};
   int passed;
   ssize_t bytes = message_receive_parts(connection->data.fd, vectors, count, &passed);
   if (!received(broker, connection, bytes)) return false;
-  uint32_t missing = end - answer->filled;
-  answer->filled += (uint32_t)bytes < missing ? (uint32_t)bytes : missing;
-  if (answer->filled == end && (connection->file < 0 || read_file(broker, connection))) take_answer(broker, connection);
+  answer->filled += (uint32_t)bytes;
+  bool is_whole = answer->filled == end;
+  if (is_whole && (connection->file < 0 || read_file(broker, connection))) take_answer(broker, connection);
   take_file(connection, passed);
-  if (connection->answer != NULL) return answer->filled < end;
-  connection->incoming = next;
-  connection->incoming_bytes = (uint32_t)bytes - missing;
-  if (connection->incoming_bytes == sizeof next) return handle_envelope(broker, connection);
-  return connection->incoming_bytes > 0;
+  return !is_whole;
 }
 
-/* Returns false when there is nothing to read, and after an answer with nothing behind it. */
+/* Returns false when there is nothing to read, and after an answer. */
 static bool read_some(struct broker *broker, struct connection *connection) {
   if (connection->discard > 0) return read_discarded(broker, connection);
   if (connection->answer != NULL) return read_answer(broker, connection);
@@ -239,9 +235,44 @@ static bool is_readable(const struct connection *connection) {
   return connection->data.fd >= 0 && !connection->data_has_ended;
 }
 
+/* Takes the messages of which all bytes are there, but for long answers. Returns how many bytes they have. */
+static uint32_t take_short_messages(struct broker *broker, struct connection *connection, const unsigned char *bytes,
+                                    uint32_t count) {
+  struct envelope *envelope = &connection->incoming;
+  uint32_t taken = 0;
+  while (is_readable(connection) && count - taken >= sizeof *envelope) {
+    memcpy(envelope, bytes + taken, sizeof *envelope);
+    const uint32_t frame = envelope->frame_bytes;
+    if ((envelope->flags & ANSWER_FILE) != 0 || frame > count - taken - sizeof *envelope || frame > HEAD_BYTES) break;
+    taken += sizeof *envelope;
+    connection->incoming_bytes = sizeof *envelope;
+    if (!handle_envelope(broker, connection)) break;
+    if (connection->answer != NULL) {
+      memcpy(connection->answer->head, bytes + taken, frame);
+      connection->answer->filled = frame;
+      take_answer(broker, connection);
+    }
+    connection->discard = 0;
+    taken += frame;
+  }
+  return taken;
+}
+
+/* Reads messages with two system calls, not with two for each. Returns false if the next one has to be read alone. */
+static bool read_short_messages(struct broker *broker, struct connection *connection) {
+  if (!is_readable(connection) || connection->incoming_bytes > 0 || connection->discard > 0) return false;
+  struct msghdr message = {.msg_iov = &(struct iovec){sink, PEEKED_BYTES}, .msg_iovlen = 1};
+  ssize_t bytes = recvmsg(connection->data.fd, &message, MSG_PEEK | MSG_DONTWAIT);
+  if (bytes <= 0) return !received(broker, connection, bytes);
+  bool has_file = (message.msg_flags & MSG_CTRUNC) != 0;
+  uint32_t taken = has_file ? 0 : take_short_messages(broker, connection, sink, (uint32_t)bytes);
+  if (taken > 0) recv(connection->data.fd, sink, taken, MSG_DONTWAIT);
+  return taken > 0;
+}
+
 void data_read(struct broker *broker, struct connection *connection) {
-  for (int i = 0; i < READ_BATCH && is_readable(connection); i++)
-    if (!read_some(broker, connection)) break;
+  bool is_done = read_short_messages(broker, connection);
+  for (int i = 0; !is_done && i < READ_BATCH && is_readable(connection); i++) is_done = !read_some(broker, connection);
   connection_touch(broker, connection);
 }
 
