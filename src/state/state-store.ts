@@ -1,4 +1,4 @@
-import { crc32 } from 'node:zlib'
+import { crc32 } from '../base/crc32.ts'
 import { AgentError, messageOf } from '../base/errors.ts'
 import { Any } from '../gen/google/protobuf/any.ts'
 import { ContainerPayload, ExecPayload, SpecPayload } from '../gen/state/container.ts'
@@ -167,7 +167,7 @@ export function sealedEnvelope(payload: Any): Uint8Array {
 }
 
 function checksumOf({ typeUrl, value }: Any): number {
-  return crc32(value, crc32(typeUrl))
+  return crc32(value, crc32(Buffer.from(typeUrl)))
 }
 
 /** Throws an error that says what is wrong with the bytes. */

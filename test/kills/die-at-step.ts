@@ -5,6 +5,7 @@
 import fs from 'node:fs'
 import net from 'node:net'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 
 const STATE = '/run/microvm-agent/saved/'
 /** Descriptors of the channel to vminit and of the control socket (docs/vminit.md). */
@@ -61,7 +62,9 @@ if (deaths.length < plan.most) {
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
   replace(fs, 'unlinkSync', ([path]) => removalOf('unlink', path))
   replace(fs, 'rmdirSync', ([path]) => removalOf('rmdir', path))
-  replace(fs.promises, 'rmdir', ([path]) => removalOf('rmdir', path))
+  const promised = { rmdir: promisify(fs.rmdir) }
+  replace(promised, 'rmdir', ([path]) => removalOf('rmdir', path))
+  Reflect.set(fs.rmdir, promisify.custom, promised.rmdir)
   replace(net.Socket.prototype, '_writev', ([chunks]) => {
     const [first] = Array.isArray(chunks) ? chunks : []
     return envelopeOf(first?.chunk)

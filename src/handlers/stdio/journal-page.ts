@@ -1,4 +1,4 @@
-import { crc32 } from 'node:zlib'
+import { crc32 } from '../../base/crc32.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
 
 /** The offset of the data. No huge page may span journal and data: truncation would zero what a pipe refers to. */

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
-import { type FileHandle, open } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { checkErrno, failed, fromNodeError, kernelError } from '../errors.ts'
+import { type FileHandle, open } from '../files/node-files.ts'
 import type { Native } from '../native.ts'
 
 const DEVICE = '/dev/random'

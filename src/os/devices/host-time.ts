@@ -1,5 +1,5 @@
-import { open } from 'node:fs/promises'
 import { checkErrno, failed } from '../errors.ts'
+import { close, openFd } from '../files/node-files.ts'
 import type { Native } from '../native.ts'
 
 /** What a device of the host says of the time of day. */
@@ -54,10 +54,10 @@ async function control(
   request: number,
   argument: Buffer,
 ): Promise<void> {
-  const device = await open(path, 'r').catch(failed('open', path))
+  const fd = await openFd(path, 'r').catch(failed('open', path))
   try {
-    checkErrno('read the time of', path, await native.ioctl(device.fd, request, argument))
+    checkErrno('read the time of', path, await native.ioctl(fd, request, argument))
   } finally {
-    await device.close()
+    await close(fd)
   }
 }

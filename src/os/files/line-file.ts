@@ -1,6 +1,7 @@
-import { constants, open } from 'node:fs/promises'
+import { constants } from 'node:fs'
 import { AgentError } from '../../base/errors.ts'
 import { failed } from '../errors.ts'
+import { open } from './node-files.ts'
 
 export interface LineFile {
   append(line: string): Promise<void>

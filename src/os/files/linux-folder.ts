@@ -1,5 +1,4 @@
 import { constants } from 'node:fs'
-import * as fs from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
 import { bytesOf, type StoredBytes } from '../../base/stored-bytes.ts'
 import { checkErrno, failed, fromNodeError, kernelError } from '../errors.ts'
@@ -7,6 +6,7 @@ import type { Native } from '../native.ts'
 import { O_PATH } from '../open-flags.ts'
 import { type FileStatus, fileStatus } from './file-status.ts'
 import type { FileAttributes, Folder, GrowingFile, NewFile } from './folder.ts'
+import * as fs from './node-files.ts'
 import { removeTree } from './remove-tree.ts'
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants

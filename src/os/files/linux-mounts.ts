@@ -1,4 +1,3 @@
-import { open } from 'node:fs/promises'
 import { constants, release } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { withTimeout } from '../../base/abort.ts'
@@ -11,6 +10,7 @@ import type { Tools } from '../process/tools.ts'
 import { linuxFiles } from './linux-files.ts'
 import { parseMountLine } from './mountinfo.ts'
 import { hasServer, MOUNT_FLAG_BITS, type MountEntry, type Mounts } from './mounts.ts'
+import { close, openFd, read } from './node-files.ts'
 import { MAX_OPTION_BYTES, overlaySettings } from './overlay-settings.ts'
 
 const { EBUSY } = constants.errno
@@ -155,10 +155,10 @@ export async function readLines(
   const decoder = new TextDecoder()
   let begun = ''
   let bytes = 0
-  const file = await open(path).catch(report)
+  const fd = await openFd(path, 'r').catch(report)
   try {
     for (;;) {
-      const { bytesRead } = await file.read(buffer).catch(report)
+      const { bytesRead } = await read(fd, buffer, 0, buffer.length, null).catch(report)
       if (bytesRead === 0) break
       bytes += bytesRead
       if (bytes > maxBytes) throw tooLong(path, maxBytes)
@@ -167,7 +167,7 @@ export async function readLines(
       for (const line of lines) onLine(line)
     }
   } finally {
-    await file.close()
+    await close(fd)
   }
   if (begun !== '') onLine(begun)
 }

@@ -1,8 +1,8 @@
 import { constants } from 'node:fs'
-import * as fs from 'node:fs/promises'
 import { checkErrno, failed, kernelError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD, O_PATH, RESOLVE_NO_SYMLINKS } from '../open-flags.ts'
+import * as fs from './node-files.ts'
 
 /** See `Files.readHead`. Finds the file before it opens it, because opening a fifo or a device has side effects. */
 export async function readHead(native: Native, path: string, maxBytes: number): Promise<Uint8Array> {

@@ -1,11 +1,11 @@
 import { constants } from 'node:fs'
-import * as fs from 'node:fs/promises'
 import { basename, dirname } from 'node:path'
 import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd } from '../streams/streams.ts'
+import * as fs from './node-files.ts'
 
 /**
  * openat2(2) opens each directory below its parent and refuses mount points and links, so nothing can swap a directory

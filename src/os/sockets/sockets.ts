@@ -1,8 +1,8 @@
-import { unlink } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
-import { crc32 } from 'node:zlib'
+import { crc32 } from '../../base/crc32.ts'
 import { AgentError } from '../../base/errors.ts'
 import { checkErrno, errnoName, fromNodeError, kernelError } from '../errors.ts'
+import { unlink } from '../files/node-files.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
@@ -81,7 +81,7 @@ const STORE_PREFIX = 'service-'
 
 /** Only an agent with the same address looks for this name in vminit. */
 function storeName(address: ListenAddress): string {
-  return STORE_PREFIX + crc32(JSON.stringify(address)).toString(16)
+  return STORE_PREFIX + crc32(Buffer.from(JSON.stringify(address))).toString(16)
 }
 
 async function open(

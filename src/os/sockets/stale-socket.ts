@@ -1,7 +1,7 @@
-import { lstat, unlink } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
+import { lstat, unlink } from '../files/node-files.ts'
 
 /** Removes a socket file without a listener, left by an ended process. Leaves anything else. */
 export async function removeStaleSocket(path: string): Promise<void> {

@@ -1,7 +1,7 @@
 import { constants, fstatSync } from 'node:fs'
-import { unlink } from 'node:fs/promises'
 import { errnoOf } from '../../base/errors.ts'
 import { checkErrno, fromNodeError, kernelError, unwrap } from '../errors.ts'
+import { unlink } from '../files/node-files.ts'
 import type { Native } from '../native.ts'
 import { AT_FDCWD } from '../open-flags.ts'
 import type { Fd, Streams } from './streams.ts'

@@ -1,7 +1,7 @@
-import { readFile, statfs } from 'node:fs/promises'
 import { checkErrno, failed } from '../../errors.ts'
 import { unescapeOctal } from '../../files/mountinfo.ts'
 import type { MountEntry } from '../../files/mounts.ts'
+import { readFile, statfs } from '../../files/node-files.ts'
 import type { Native } from '../../native.ts'
 import { ext4Growth } from './ext4.ts'
 import type { FileSystemGrowth } from './growth.ts'
