@@ -23,16 +23,14 @@ import { DeviceDrivers } from '../hotplug/device-drivers.ts'
 import { DeviceWaits } from '../hotplug/device-waits.ts'
 import { PciBus } from '../hotplug/pci/pci-bus.ts'
 import type { Hotplug } from '../hotplug/wait-for-device.ts'
-import { linuxStateFiles } from '../os/files/state-files.ts'
 import { type LinuxOs, linuxOs } from '../os/linux-os.ts'
-import { findAgentFolder, loadNative } from '../os/native.ts'
-import { standardOutput } from '../os/streams/standard-output.ts'
+import { findAgentFolder } from '../os/native.ts'
+import { writeOut } from '../os/write-out.ts'
 import { LIMITS, Totals } from '../rpc/limits.ts'
 import type { MethodTable, StreamTable } from '../rpc/method.ts'
 import { startTimer } from '../rpc/timer.ts'
 import type { AgentConfig } from '../settings/settings.ts'
 import { EventLog } from '../state/event-log.ts'
-import { printState } from '../state/print-state.ts'
 import { NO_CALLER } from '../state/request.ts'
 import { StateStore } from '../state/state-store.ts'
 import { AFTER_BOOT_MS, bootBehindGate, prepareTransport } from './boot/boot.ts'
@@ -57,10 +55,13 @@ import { tellDevices } from './introspection/tell-devices.ts'
 import { tellNetwork } from './introspection/tell-network.ts'
 import { takeIdentity } from './lifecycle/identity.ts'
 import { Lifecycle } from './lifecycle/lifecycle.ts'
+import { KeptLines } from './log/kept-lines.ts'
 import { LogPort, lostLines, sinkOf } from './log/log-port.ts'
 import { logNodeMessages } from './log/node-messages.ts'
+import { standardOutput } from './log/standard-output.ts'
 import { ownFigures } from './own-figures.ts'
 import type { Policy } from './policy/policy.ts'
+import { print } from './print.ts'
 import { CallsInFlight } from './service/calls-in-flight.ts'
 import { KeptOutcomes } from './service/kept-outcomes.ts'
 import { checkCallOf, serviceMethods, streamMethods } from './service/services.ts'
@@ -109,32 +110,31 @@ interface AgentContext {
 /** The composition root. Resolves with the exit status; throws INVALID_ARGUMENT for wrong arguments or configuration. */
 export async function runAgent(start: AgentStart): Promise<number> {
   const given = parseArguments(start.arguments)
-  const output = standardOutput()
-  const agentFolder = findAgentFolder(start.file)
   if ('print' in given) {
-    const { name, version } = packageJson
-    const saved = () => printState(linuxStateFiles(loadNative(agentFolder), STATE_FOLDER))
-    output(`${given.print === 'version' ? `${name} ${version}` : saved()}\n`)
+    print(given.print, start.file)
     return 0
   }
   let level: AgentConfig['logLevel'] = 'info'
-  let sink: LogSink = output
+  let sink: LogSink = writeOut
   const identity = { version: packageJson.version, pid: process.pid }
   const log = jsonLogger({ sink: (...line) => sink(...line), level: () => level, ...identity })
   logNodeMessages(log, process, console)
+  const agentFolder = findAgentFolder(start.file)
   const { channel, broker: brokerFd } = given
   const os = linuxOs({ agentFolder, channel, brokerFd, stateFolder: STATE_FOLDER, log })
-  const { files } = os
+  const lostLine = lostLines(identity)
+  const output = standardOutput(os.streams, os.stdout, new KeptLines(lostLine))
+  sink = output
   const { config, withoutEffect } = await loadConfig({
-    files,
-    arguments: given,
+    ...os,
     environment: start.environment,
+    arguments: given,
   })
   level = config.logLevel
-  const logPort = new LogPort(os, lostLines(identity))
+  const logPort = new LogPort(os, new KeptLines(lostLine))
   if (config.logPort > 0) sink = sinkOf(logPort, output)
   for (const each of withoutEffect) log.warn('settings without effect', each)
-  await os.files.write(OWN_NAME, config.processName)
+  await os.scratch.write(OWN_NAME, config.processName)
   os.system.reportStackOnSignal()
   const gate = new BootGate()
   const state = new StateStore(os.stateFiles)

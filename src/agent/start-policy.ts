@@ -12,7 +12,7 @@ import { readPolicyFile } from './policy/policy-file.ts'
 
 export interface PolicyParts {
   readonly config: Pick<AgentConfig, 'policyFile'>
-  readonly os: Pick<LinuxOs, 'files' | 'supervisor'>
+  readonly os: Pick<LinuxOs, 'files' | 'scratch' | 'supervisor'>
   readonly log: Logger
   readonly gate: BootGate
   readonly agentFolder: string
@@ -44,7 +44,7 @@ export async function startPolicy(parts: PolicyParts): Promise<Policy> {
     await os.supervisor.endWithAgent()
     throw error
   }
-  const file = await readPolicyFile(os.files, config.policyFile)
+  const file = await readPolicyFile(os, config.policyFile)
   if (file !== undefined) await policy.load(file)
   return policy
 }

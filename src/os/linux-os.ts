@@ -1,3 +1,4 @@
+import { fstatSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
 import { linuxClock } from './clock.ts'
@@ -5,11 +6,12 @@ import { linuxBlockDevices } from './devices/block-devices.ts'
 import { linuxKernelLog } from './devices/kernel-log.ts'
 import { linuxUevents } from './devices/uevents.ts'
 import { linuxVolumes } from './devices/volumes/volumes.ts'
+import { checkErrno } from './errors.ts'
 import { linuxFiles } from './files/linux-files.ts'
 import { linuxMounts } from './files/linux-mounts.ts'
 import { linuxScratchFiles } from './files/scratch-files.ts'
 import { linuxStateFiles, type StateFiles } from './files/state-files.ts'
-import { loadNative } from './native.ts'
+import { loadNative, type Native } from './native.ts'
 import { linuxNetwork } from './network/linux-network.ts'
 import type { Os } from './os.ts'
 import { linuxCgroupEvents } from './process/cgroup-events.ts'
@@ -28,6 +30,8 @@ export interface LinuxOs extends Os {
   readonly sockets: Sockets
   readonly broker: Broker
   readonly stateFiles: StateFiles
+  /** The process's own stdout: non-blocking where it is a pipe or a socket. */
+  readonly stdout: Fd
 }
 
 /** `agentFolder` holds addon.node (`findAgentFolder`). Throws INTERNAL when the addon cannot be loaded. */
@@ -72,8 +76,18 @@ export function linuxOs(options: {
     kernelLog: linuxKernelLog({ native, streams, log }),
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
+    stdout: unblockedOutput(native),
     sockets: linuxSockets(native, descriptors),
     stateFiles: linuxStateFiles(native, options.stateFolder),
     broker: connectBroker({ fd: brokerFd, native, streams, clock, check: () => supervisor.checkBroker() }),
   }
+}
+
+const STDOUT = 1
+
+/** A terminal or file stays as it is: other processes have it, too. */
+function unblockedOutput(native: Native): Fd {
+  const kind = fstatSync(STDOUT)
+  if (kind.isFIFO() || kind.isSocket()) checkErrno('unblock', 'stdout', native.setNonBlocking(STDOUT, true))
+  return STDOUT
 }

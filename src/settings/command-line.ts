@@ -13,7 +13,9 @@ export function configFileOf(commandLine: string): string | undefined {
 /** Keys match exactly, the last of several wins, unknown ones are ignored. Throws INVALID_ARGUMENT for a bad value. */
 export function commandLineSettings(commandLine: string): Partial<AgentConfig> {
   const tokens = tokensOf(commandLine)
+  const keys: ReadonlySet<string | undefined> = new Set(tokens.map(({ key }) => key))
   return readSettings((setting) => {
+    if (!keys.has(setting.commandLine)) return undefined
     let last: unknown
     for (const token of tokens.slice(firstTokenFor(tokens, setting))) {
       if (token.key !== setting.commandLine) continue

@@ -1,4 +1,5 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
+import type { Files, ScratchFiles } from '../../os/files/files.ts'
 import {
   commandLineSettings,
   configFileOf,
@@ -10,7 +11,9 @@ import { type AgentConfig, SETTING_KEYS, SETTINGS } from '../../settings/setting
 import type { AgentArguments } from './arguments.ts'
 
 export interface ConfigSources {
-  readonly files: { readText(path: string): Promise<string> }
+  readonly files: Pick<Files, 'readText'>
+  /** For the kernel's command line: the first trip to a thread makes all threads, which takes a millisecond. */
+  readonly scratch: Pick<ScratchFiles, 'readText'>
   readonly arguments: Pick<AgentArguments, 'configFile' | 'serverAddress'>
   readonly environment: Readonly<Record<string, string | undefined>>
 }
@@ -48,7 +51,7 @@ export function defaultConfig(): AgentConfig {
   return readSettings((setting) => setting.default) as AgentConfig
 }
 
-async function configured({ files, environment, arguments: given }: ConfigSources): Promise<{
+async function configured({ files, scratch, environment, arguments: given }: ConfigSources): Promise<{
   readonly settings: Partial<AgentConfig>
   readonly unknown?: readonly string[]
   readonly withValue?: readonly string[]
@@ -57,7 +60,7 @@ async function configured({ files, environment, arguments: given }: ConfigSource
   if (given.configFile !== undefined) {
     return { settings: { ...(await fromFile(given.configFile)), ...environmentSettings(environment) } }
   }
-  const commandLine = await files.readText('/proc/cmdline')
+  const commandLine = await scratch.readText('/proc/cmdline')
   const file = configFileOf(commandLine)
   if (file !== undefined) return { settings: await fromFile(file) }
   const settings = { ...commandLineSettings(commandLine), ...environmentSettings(environment) }

@@ -3,9 +3,7 @@ import type { Os } from '../../os/os.ts'
 import type { HostAddress } from '../../os/sockets/host-sockets.ts'
 import type { Fd } from '../../os/streams/streams.ts'
 import { listenForHost } from '../host-listener.ts'
-
-/** The size of the lines that are kept for a slow or later reader. */
-const MOST_BYTES = 256 * 1024
+import type { KeptLines } from './kept-lines.ts'
 
 /** A reader's input is read in pieces of this size and dropped. */
 const INPUT_BYTES = 4096
@@ -18,25 +16,19 @@ interface Reader {
 /** Serves the log to one reader at a time, from where the previous reader stopped. A marker counts dropped lines. */
 export class LogPort {
   readonly #os: Pick<Os, 'hostSockets' | 'streams'>
-  readonly #lostLine: (count: number) => string
-  readonly #lines: Buffer[] = []
-  #bytes = 0
-  #lost = 0
-  /** Bytes of the first line that the reader has. */
-  #written = 0
+  readonly #lines: KeptLines
   #reader: Reader | undefined
   #isWaiting = false
   #isOpen = false
 
-  /** `lostLine` makes the marker of lost lines. */
-  constructor(os: Pick<Os, 'hostSockets' | 'streams'>, lostLine: (count: number) => string) {
+  constructor(os: Pick<Os, 'hostSockets' | 'streams'>, lines: KeptLines) {
     this.#os = os
-    this.#lostLine = lostLine
+    this.#lines = lines
   }
 
   /** `line` ends with its newline. */
   write(line: string): void {
-    this.#keep(Buffer.from(line))
+    this.#lines.add(line)
     this.#flush()
   }
 
@@ -56,18 +48,6 @@ export class LogPort {
 
   get isOpen(): boolean {
     return this.#isOpen
-  }
-
-  #keep(line: Buffer): void {
-    this.#lines.push(line)
-    this.#bytes += line.length
-    // A partly written line is kept.
-    const first = this.#written > 0 ? 1 : 0
-    while (this.#bytes > MOST_BYTES && this.#lines.length > first + 1) {
-      const [dropped] = this.#lines.splice(first, 1)
-      this.#bytes -= dropped?.length ?? 0
-      this.#lost += 1
-    }
   }
 
   #serve(fd: Fd): void {
@@ -90,11 +70,10 @@ export class LogPort {
     this.#end(reader)
   }
 
-  /** The next reader gets a partly written line again as a whole. */
   #end(reader: Reader): void {
     if (this.#reader !== reader) return
     this.#reader = undefined
-    this.#written = 0
+    this.#lines.forgetReader()
     reader.gone.abort()
     this.#os.streams.close(reader.fd)
   }
@@ -103,29 +82,11 @@ export class LogPort {
     const reader = this.#reader
     if (reader === undefined || this.#isWaiting) return
     try {
-      for (let line = this.#next(); line !== undefined; line = this.#next()) {
-        const written = this.#os.streams.tryWrite(reader.fd, line.subarray(this.#written))
-        if (written === 0) return void this.#wait(reader)
-        this.#written += written
-        if (this.#written < line.length) continue
-        this.#lines.shift()
-        this.#bytes -= line.length
-        this.#written = 0
-      }
+      const isWritten = this.#lines.writeTo((bytes) => this.#os.streams.tryWrite(reader.fd, bytes))
+      if (!isWritten) void this.#wait(reader)
     } catch {
       this.#end(reader)
     }
-  }
-
-  /** Puts the marker where lines were lost. */
-  #next(): Buffer | undefined {
-    if (this.#lost > 0 && this.#written === 0) {
-      const marker = Buffer.from(this.#lostLine(this.#lost))
-      this.#lost = 0
-      this.#lines.unshift(marker)
-      this.#bytes += marker.length
-    }
-    return this.#lines[0]
   }
 
   async #wait(reader: Reader): Promise<void> {

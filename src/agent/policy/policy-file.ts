@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import type { Files } from '../../os/files/files.ts'
+import type { Files, ScratchFiles } from '../../os/files/files.ts'
 
 /** The policy of an image, at the same path as in Kata's images. */
 const DEFAULT_FILE = '/etc/kata-opa/default-policy.rego'
@@ -7,11 +7,14 @@ const MAX_BYTES = 16 * 1024 * 1024
 
 /** The policy of the setting, or else the image's own. Throws FAILED_PRECONDITION for a missing or unusable file. */
 export async function readPolicyFile(
-  files: Pick<Files, 'stat' | 'readBytes'>,
+  {
+    files,
+    scratch,
+  }: { readonly files: Pick<Files, 'readBytes'>; readonly scratch: Pick<ScratchFiles, 'stat'> },
   setting: string,
 ): Promise<{ readonly path: string; readonly text: string } | undefined> {
   const path = setting === '' ? DEFAULT_FILE : setting
-  const status = await files.stat(path)
+  const status = await scratch.stat(path)
   if (status === undefined && setting === '') return undefined
   if (status === undefined) throw unusable(path, 'does not exist')
   if (status.kind !== 'file') throw unusable(path, 'not a file')

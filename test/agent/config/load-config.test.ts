@@ -87,10 +87,7 @@ function load(given: {
   readonly configFile?: string
   readonly serverAddress?: string
 }) {
-  const files: Readonly<Record<string, string>> = {
-    ...given.files,
-    '/proc/cmdline': `${given.commandLine}\n`,
-  }
+  const files = given.files ?? {}
   return loadConfig({
     files: {
       readText: async (path) => {
@@ -99,6 +96,7 @@ function load(given: {
         return content
       },
     },
+    scratch: { readText: async () => `${given.commandLine}\n` },
     arguments: { configFile: given.configFile, serverAddress: given.serverAddress },
     environment: given.environment ?? {},
   })

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { KeptLines } from '../../../src/agent/log/kept-lines.ts'
 import { LogPort } from '../../../src/agent/log/log-port.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Fd } from '../../../src/os/streams/streams.ts'
@@ -13,7 +14,7 @@ describe('the log port', () => {
 
   beforeEach(async () => {
     os = new FakeOs()
-    port = new LogPort(os, (count) => `lost ${count}\n`)
+    port = new LogPort(os, new KeptLines((count) => `lost ${count}\n`))
     await port.listen(silentLogger(), { kind: 'vsock', port: 1025 }, false)
   })
 

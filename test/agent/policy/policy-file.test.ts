@@ -17,14 +17,17 @@ describe('the policy of an image', () => {
   })
 
   it('is absent without a file', async () => {
-    expect(await readPolicyFile(files, '')).toBeUndefined()
+    expect(await readPolicyFile({ files, scratch: files }, '')).toBeUndefined()
   })
 
   it('is read from Kata’s path, or from the path of the setting', async () => {
     await files.put(DEFAULT, 'package agent_policy')
-    expect(await readPolicyFile(files, '')).toEqual({ path: DEFAULT, text: 'package agent_policy' })
+    expect(await readPolicyFile({ files, scratch: files }, '')).toEqual({
+      path: DEFAULT,
+      text: 'package agent_policy',
+    })
     await files.put('/other', 'package agent_policy # ä')
-    expect(await readPolicyFile(files, '/other')).toEqual({
+    expect(await readPolicyFile({ files, scratch: files }, '/other')).toEqual({
       path: '/other',
       text: 'package agent_policy # ä',
     })
@@ -32,7 +35,7 @@ describe('the policy of an image', () => {
 
   it('stops the start when the setting names a file that does not exist', async () => {
     await files.put(DEFAULT, 'package agent_policy')
-    await expect(readPolicyFile(files, '/no')).rejects.toMatchObject({
+    await expect(readPolicyFile({ files, scratch: files }, '/no')).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: 'policy file /no: does not exist',
     })
@@ -49,7 +52,7 @@ describe('the policy of an image', () => {
   ])('stops the start when it is $what', async ({ make, reason }) => {
     await files.makeDirectories('/etc/kata-opa')
     await make()
-    await expect(readPolicyFile(files, '')).rejects.toMatchObject({
+    await expect(readPolicyFile({ files, scratch: files }, '')).rejects.toMatchObject({
       code: 'FAILED_PRECONDITION',
       message: `policy file ${DEFAULT}: ${reason}`,
     })
