@@ -6,7 +6,7 @@ import type { AgentConfig } from '../../settings/settings.ts'
 export interface BootContext {
   readonly os: Pick<
     Os,
-    'blockDevices' | 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'
+    'scratch' | 'blockDevices' | 'clock' | 'files' | 'mounts' | 'network' | 'system' | 'tools' | 'uevents'
   >
   readonly config: AgentConfig
   readonly log: Logger

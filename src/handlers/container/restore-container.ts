@@ -61,7 +61,8 @@ export async function restoreContainer(
   const cgroup = cgroupAt(os, cgroupPath, await usesCgroupV2(os), log)
   const restored = { dependencies, record, sandbox, container, cgroup, processes: [] }
   try {
-    await runtime.runsEnded(record.key, (pid) => containersCgroup.holds(pid))
+    const runs = { id: record.key, isStarting: phase === Phase.STARTING }
+    await runtime.runsEnded(runs, (pid) => containersCgroup.holds(pid))
     const action = await chosen(RECOVERY.container, phase, (question) => LOOK_UPS[question](restored))
     await ACTIONS[action](restored)
   } catch (error) {

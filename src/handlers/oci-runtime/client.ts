@@ -75,8 +75,14 @@ export interface OciRuntime {
   list(): Promise<readonly string[]>
   /** A container that awaits its start waits at a fifo of the runtime. */
   hasStarted(containerId: string): Promise<boolean>
-  /** Waits for the previous agent's runs for this container. 10 s after the first call, for any container, it kills them. */
-  runsEnded(containerId: string, isContained: RunSearch['isContained']): Promise<void>
+  /**
+   * Waits for the previous agent's runs for this container. 10 s after the first call, for any container, it kills them.
+   * `isStarting`: a `start` may be under way, which leaves no trace but its process.
+   */
+  runsEnded(
+    container: { readonly id: string; readonly isStarting: boolean },
+    isContained: RunSearch['isContained'],
+  ): Promise<void>
   /** The pid of the process that a run of the previous agent made, if any. `runsEnded` must be awaited first. */
   adopt(process: {
     readonly key: string
@@ -90,7 +96,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
   const holes = new KnownHoles(os, options)
   const native = new NativeDelete(os, options, holes.version)
-  const stateRoot = `${options.root}/state`
+  const [stateRoot, calls] = [`${options.root}/state`, `${options.root}/calls`]
   let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
   return {
@@ -140,9 +146,10 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       }
     },
     discardRun: (key) => runs.discard(key),
-    discardAllRuns: () => os.files.removeTree(`${options.root}/calls`),
+    discardAllRuns: () => os.files.removeTree(calls),
     hasStarted: async (id) => (await os.files.lstat(`${stateRoot}/${id}/exec.fifo`)) === undefined,
-    async runsEnded(id, isContained) {
+    async runsEnded({ id, isStarting }, isContained) {
+      if (!isStarting && !(await runs.hasFolders())) return
       const search = { root: stateRoot, isContained }
       // One search serves all containers, because no orphan appears later and a search reads every process in /proc.
       orphans ??= { found: orphanedRuns(os, search), sinceMs: os.clock.monotonicMs() }
@@ -161,10 +168,8 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
     seccompFlags: () => seccompFlags(os, options),
     // crun has folders of its own beside those of the containers, such as `.cache`.
     list: async () => (await os.files.list(stateRoot)).filter((name) => !name.startsWith('.')),
-    killOrphans: async (isContained) => {
-      await killOrphanedRuns(os, { root: stateRoot, isContained })
-      await os.files.removeTree(`${options.root}/calls`)
-    },
+    killOrphans: (isContained) =>
+      killOrphanedRuns(os, { root: stateRoot, isContained }).then(() => os.files.removeTree(calls)),
   }
 }
 

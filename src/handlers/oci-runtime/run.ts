@@ -78,6 +78,9 @@ const PID_BYTES = 32
 
 const FOLDER_MODE = 0o700
 
+/** A folder in memory has a link more for each folder in it. */
+const LINKS_OF_EMPTY = 2
+
 /** The errors of seccomp(2) in a kernel without filters. */
 const NO_FILTER: readonly string[] = ['EINVAL', 'ENOSYS']
 
@@ -130,6 +133,12 @@ export class RuntimeRuns {
     } catch {
       return undefined
     }
+  }
+
+  /** Whether the previous agent has left a folder: while a run is under way, it has one, unless it logs to stderr. */
+  async hasFolders(): Promise<boolean> {
+    const status = await this.#os.scratch.stat(`${this.#options.root}/calls`)
+    return status !== undefined && status.links > LINKS_OF_EMPTY
   }
 
   /** Removes the folder of a launch. Until then, the next agent can `adopt` the process. */

@@ -37,24 +37,41 @@ const generalOfRun = general.replace('p7', 'run-2-0')
 describe('ociRuntime', () => {
   it('waits for the orphaned runs of a container, and searches once for those of all', async () => {
     const { os, runtime } = client('runc')
+    await os.files.makeDirectories('/run/rt/calls/p7')
     await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
     await os.files.put('/proc/30/stat', '30 (runc) S 7 1 1 0 -1')
     await os.files.put('/proc/30/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c2\0')
     const isContained = async () => false
-    await runtime.runsEnded('c1', isContained)
-    const second = runtime.runsEnded('c2', isContained)
+    await runtime.runsEnded({ id: 'c1', isStarting: false }, isContained)
+    const second = runtime.runsEnded({ id: 'c2', isStarting: false }, isContained)
     expect(await isPending(second)).toBe(true)
     os.exits.exit(30, { code: 0 })
     await second
     await os.files.put('/proc/31/stat', '31 (runc) S 7 1 1 0 -1')
     await os.files.put('/proc/31/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0create\0c3\0')
     // This run began after the search, so this agent has started it.
-    await runtime.runsEnded('c3', isContained)
+    await runtime.runsEnded({ id: 'c3', isStarting: false }, isContained)
+  })
+
+  it('looks for orphaned runs where a folder was left or a start may be under way, and nowhere else', async () => {
+    const { os, runtime } = client('runc')
+    const isContained = async () => false
+    await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
+    await os.files.put('/proc/30/stat', '30 (runc) S 7 1 1 0 -1')
+    await os.files.put('/proc/30/cmdline', '/usr/bin/runc\0--root\0/run/rt/state\0start\0c1\0')
+    await runtime.runsEnded({ id: 'c1', isStarting: false }, isContained)
+    await os.files.makeDirectories('/run/rt/calls')
+    await runtime.runsEnded({ id: 'c1', isStarting: false }, isContained)
+    const starting = runtime.runsEnded({ id: 'c1', isStarting: true }, isContained)
+    expect(await isPending(starting)).toBe(true)
+    os.exits.exit(30, { code: 0 })
+    await starting
   })
 
   it('gives the orphaned runs of all containers the same 10 s', async () => {
     const { os, runtime } = client('runc')
     const isContained = async () => false
+    await os.files.makeDirectories('/run/rt/calls/p7')
     await os.files.put('/proc/self/stat', '9 (node) S 7 1 1 0 -1')
     for (const [pid, id] of [
       [30, 'c1'],
@@ -65,11 +82,11 @@ describe('ociRuntime', () => {
       os.system.processes.add(-pid)
     }
     os.system.onKill = (pid) => os.exits.exit(-pid, { signal: SIGKILL })
-    const first = runtime.runsEnded('c1', isContained)
+    const first = runtime.runsEnded({ id: 'c1', isStarting: false }, isContained)
     await expect.poll(() => os.clock.sleeping).toBe(1)
     os.clock.advance(10_000)
     await first
-    const second = runtime.runsEnded('c2', isContained)
+    const second = runtime.runsEnded({ id: 'c2', isStarting: false }, isContained)
     await expect.poll(() => os.clock.sleeping).toBe(1)
     os.clock.advance(0)
     await second

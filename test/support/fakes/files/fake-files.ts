@@ -311,7 +311,8 @@ export class FakeFiles implements FakeTree {
       ([path, { kind }]) => kind === 'directory' && path !== '/' && dirname(path) === place,
     )
     const links = node.kind === 'directory' ? 2 + folders.length : 1
-    return { ...status, device: 1n, sizeBytes: BigInt(data.length), links }
+    const mount = this.#mounts.entries.findLastIndex(({ mountPoint }) => isWithin(place, mountPoint))
+    return { ...status, device: BigInt(mount + 2), sizeBytes: BigInt(data.length), links }
   }
 
   #below(place: string): string[] {
