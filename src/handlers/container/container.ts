@@ -1,6 +1,7 @@
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Hook } from '../../gen/oci.ts'
+import type { ProcessState } from '../../gen/state/container.ts'
 import type { ProcessOwner } from '../process/owner.ts'
 import type { StoredSpec } from './bundle.ts'
 import { type ContainerRecord, Phase } from './container-record.ts'
@@ -102,9 +103,9 @@ export class Container {
     while (this.#state === state) await this.#changes.next(signal)
   }
 
-  /** Ends a successful creation. */
-  publish(parts: ContainerParts): void {
-    this.record.save({ phase: Phase.CREATED, programBeforeStart: parts.programBeforeStart ?? '' })
+  /** Ends a successful creation. `init` is what is recorded of the first process. */
+  publish(parts: ContainerParts, init: ProcessState): void {
+    this.record.save({ phase: Phase.CREATED, init, programBeforeStart: parts.programBeforeStart ?? '' })
     this.#publishAs('created', parts)
   }
 

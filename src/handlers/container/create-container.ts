@@ -2,6 +2,7 @@ import { AgentError } from '../../base/errors.ts'
 import { UndoList } from '../../base/undo.ts'
 import type { CreateContainerRequest } from '../../gen/agent.ts'
 import type { Spec } from '../../gen/oci.ts'
+import type { ProcessState } from '../../gen/state/container.ts'
 import type { RequestedDevice } from '../../oci/cdi/requested-devices.ts'
 import { checkSpec } from '../../oci/check/check-spec.ts'
 import {
@@ -116,11 +117,13 @@ export async function createContainer(
       onFailure,
       onRemove,
     }
-    const parts = await build(creation)
+    const { parts, init } = await build(creation)
     ending.throwIfAborted()
-    container.publish(parts)
+    container.publish(parts, init)
     tellEndOf(dependencies, container.record, parts.init)
     sandbox.pidNamespace.made(id, parts.init)
+    // Until the record had the process, the files of the run told the next agent of it.
+    await dependencies.runtime.discardRun(init.key)
   } catch (error) {
     await onFailure.run()
     await onRemove.run()
@@ -139,7 +142,13 @@ function tellEndOf(
   tellEnd(dependencies, { execId: '', process, beganNs: init?.beganNs ?? 0n, record })
 }
 
-async function build(creation: Creation): Promise<ContainerParts> {
+interface Built {
+  readonly parts: ContainerParts
+  /** What is recorded of the first process. */
+  readonly init: ProcessState
+}
+
+async function build(creation: Creation): Promise<Built> {
   const { dependencies, request, call, sandbox, bundle, onFailure, onRemove } = creation
   const { signal } = call
   const { os, log, devices, storage, sysctls } = dependencies
@@ -170,7 +179,7 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const stored = new StoredSpec(os.scratch, bundle.config, creation.record)
   await stored.save(spec)
   const cgroup = cgroupAt(os, spec.Linux.CgroupsPath, isV2, log)
-  const init = await launchInit(creation, cgroup, { hasTerminal, connections })
+  const { init, state } = await launchInit(creation, cgroup, { hasTerminal, connections })
   const { record } = creation
   if (sandbox.pidNamespace.begin(record)) {
     const { path: pidNamespace } = sandbox.pidNamespace
@@ -182,17 +191,8 @@ async function build(creation: Creation): Promise<ContainerParts> {
   const processes = new ProcessTable(record, init)
   const programBeforeStart = await programOf(os, init.pid)
   const release = () => onRemove.run()
-  return {
-    init,
-    spec: stored,
-    ...hooks,
-    processes,
-    record,
-    cgroup,
-    programBeforeStart,
-    pciAddresses,
-    release,
-  }
+  const made = { init, processes, record, cgroup, programBeforeStart, pciAddresses, release }
+  return { parts: { ...made, ...hooks, spec: stored }, init: state }
 }
 
 async function attachStorages({ dependencies, request, call, onRemove }: Creation): Promise<void> {
@@ -247,7 +247,7 @@ async function launchInit(
   { dependencies, record, request, call, bundle, onFailure }: Creation,
   cgroup: Cgroup,
   stdio: { readonly hasTerminal: boolean; readonly connections: PortConnections },
-): Promise<ContainerProcess> {
+): Promise<{ readonly init: ContainerProcess; readonly state: ProcessState }> {
   const { os, keys, runtime, containersCgroup } = dependencies
   const id = request.containerId
   const { spec, process } = completeSpec(request.OCI)
@@ -262,6 +262,7 @@ async function launchInit(
   onFailure.add('runtime', () => runtime.erase(id))
   onFailure.add('processes', () => cgroup.killAll())
   const key = keys.next()
+  onFailure.add('run', () => runtime.discardRun(key))
   const launch = await prepareLaunch(dependencies, { key, ...stdio, onFailure })
   try {
     let stat = ''
@@ -278,11 +279,9 @@ async function launchInit(
     record.saveProcess(process)
     const init = await launch.follow(await runtime.create(container, call.signal))
     const beganNs = stat === '' ? process.beganNs : parseStartNs(stat)
-    record.saveProcess({ ...process, pid: init.pid, beganNs })
-    return init
+    return { init, state: { ...process, pid: init.pid, beganNs } }
   } finally {
     await launch.close()
-    await runtime.discardRun(key)
   }
 }
 

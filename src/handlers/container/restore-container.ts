@@ -274,7 +274,8 @@ async function isMade(restored: Restored): Promise<boolean> {
 async function finishCreation(restored: Restored): Promise<void> {
   const { dependencies, record, sandbox, container } = restored
   const { os, log, runtime } = dependencies
-  const { key, pid } = initOf(record)
+  const init = initOf(record)
+  const { key, pid } = init
   await runtime.discardRun(key)
   const { path } = sandbox.pidNamespace
   if (record.fields.pidNamespace === path && !(await isMountPoint(os, path))) {
@@ -282,7 +283,7 @@ async function finishCreation(restored: Restored): Promise<void> {
     await pinPidNamespace({ os, target: path, pid, onRemove: new UndoList(log) })
   }
   const programBeforeStart = await programOf(os, pid)
-  container.publish({ ...(await partsOf(restored, false)), programBeforeStart })
+  container.publish({ ...(await partsOf(restored, false)), programBeforeStart }, init)
 }
 
 function initOf({ id, fields: { init } }: ContainerRecord): ProcessState {
