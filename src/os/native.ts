@@ -123,8 +123,8 @@ export interface Native {
   removeFile(path: string): number
   /** unlink(2) of each name that is in the folder, then rmdir(2). */
   removeFolder(path: string, names: readonly string[]): number
-  /** `readFile` of a regular file on this thread; -EISDIR, -EINVAL or -ELOOP for anything else. */
-  readNow(path: string, maxBytes: number): Buffer | number
+  /** `readFile` of a regular file, on this thread; -EISDIR, -EINVAL or -ELOOP for anything else. */
+  readText(path: string, maxBytes: number): string | number
   /** One sendfile(2) to a file, whose position changes; that of the source does not. Returns the bytes moved. */
   sendFile(source: Fd, from: number, target: Fd, to: number, maxBytes: number): Promise<number>
   /** Write-locks a range for the open file, by F_OFD_SETLK. -EAGAIN when another open file has a lock of a part. */

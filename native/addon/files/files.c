@@ -186,18 +186,22 @@ static int64_t remove_folder(struct call *call) {
   return closed_after(folder, result) == 0 ? rmdir(given[0].string) : -1;
 }
 
-/* Follows no link at the end of the path, and waits for no fifo. */
-static int64_t read_now(struct call *call) {
+static int check_regular(int fd) {
   struct stat status;
+  if (fstat(fd, &status) != 0) return errno;
+  if (S_ISREG(status.st_mode)) return 0;
+  return S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+}
+
+/* Follows no link at the end of the path, and waits for no fifo. */
+static int64_t read_text(struct call *call) {
   int fd = open(call->given[0].string, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd == -1) return -1;
-  if (fstat(fd, &status) == 0) {
-    if (S_ISREG(status.st_mode))
-      errno = read_to_end(fd, call, call->given[1].integer);
-    else
-      errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-  }
-  return closed_after(fd, errno == 0 ? 0 : -1);
+  errno = check_regular(fd);
+  if (errno == 0) errno = read_to_end(fd, call, call->given[1].integer);
+  if (closed_after(fd, errno == 0 ? 0 : -1) != 0) return -1;
+  napi_create_string_utf8(call->env, call->bytes, call->length, &call->value);
+  return 0;
 }
 
 static int64_t send_file(struct call *call) {
@@ -226,7 +230,7 @@ const struct addon_function file_functions[] = {
     {"replaceFile", "ssdi", replace_file, false},
     {"removeFile", "s", remove_file, false},
     {"removeFolder", "sl", remove_folder, false},
-    {"readNow", "si", read_now, false},
+    {"readText", "si", read_text, false},
     {"sendFile", "iiiii", send_file, true},
     {"lockRange", "iii", lock_range, false},
     {0},

@@ -55,8 +55,7 @@ export interface Cgroup {
 export function cgroupAt(os: Os, path: string, isV2: boolean, log: Logger): Cgroup {
   const inHierarchy = (hierarchy: string) => `${ROOT}${hierarchy}${path}`
   const freezer = inHierarchy(isV2 ? '' : '/freezer')
-  const members = async () =>
-    (await os.scratch.stat(freezer)) === undefined ? [] : await pidsBelow(os, freezer)
+  const members = async () => ((await os.scratch.exists(freezer)) ? await pidsBelow(os, freezer) : [])
   return {
     isEmpty: async () => (await members()).length === 0,
     members,

@@ -10,6 +10,9 @@ import { namedCounters } from './stats/counters.ts'
 
 const MIB = 2n ** 20n
 
+/** A limit stands for this time, because it hardly changes while the guest's memory does not. */
+const STANDS_MS = 1000
+
 /**
  * `memory.high` is below `memory.max` by this part of it, at most `HIGH_BYTES`. Between the two the kernel only slows
  * allocations: with a larger gap, a container hangs for minutes before a process is killed.
@@ -30,6 +33,8 @@ interface Parts {
 export class ContainersCgroup {
   readonly #parts: Parts
   #isWarned = false
+  /** On the monotonic clock. */
+  #standsUntilMs = 0
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -41,8 +46,11 @@ export class ContainersCgroup {
 
   /** Creates it if needed, and limits it by the guest's current memory. Logs once when that fails. Never rejects. */
   async limit(): Promise<void> {
+    const nowMs = this.#parts.os.clock.monotonicMs()
+    if (nowMs < this.#standsUntilMs) return
     try {
       await this.#makeAndLimit()
+      this.#standsUntilMs = nowMs + STANDS_MS
     } catch (error) {
       if (this.#isWarned) return
       this.#isWarned = true
@@ -53,6 +61,7 @@ export class ContainersCgroup {
 
   /** The same, if the cgroup exists. */
   async limitAgain(): Promise<void> {
+    this.#standsUntilMs = 0
     const folder = this.#folder(await usesCgroupV2(this.#parts.os))
     if ((await this.#parts.os.files.stat(folder)) !== undefined) await this.limit()
   }
@@ -69,6 +78,7 @@ export class ContainersCgroup {
 
   /** Removes leftovers of containers too. Logs a failure. */
   async remove(): Promise<void> {
+    this.#standsUntilMs = 0
     try {
       await (await this.#cgroup()).remove()
     } catch (error) {
@@ -103,7 +113,7 @@ export class ContainersCgroup {
     const folder = this.#folder(isV2)
     if (!(await hasController(this.#parts.os, 'memory', isV2)))
       throw new Error('the kernel has no memory controller')
-    if ((await scratch.stat(folder)) === undefined) await files.makeDirectories(folder)
+    if (!(await scratch.exists(folder))) await files.makeDirectories(folder)
     if (isV2) await enableMemory(this.#parts.os, folder)
     const bytes = await this.#limitOf(folder, isV2)
     if (!isV2) return files.write(`${folder}/memory.limit_in_bytes`, `${bytes ?? -1}`)
@@ -134,7 +144,7 @@ export class ContainersCgroup {
 
 /** runc and crun enable the controller for the cgroups that they make; this one must have it before. */
 async function enableMemory({ files, scratch }: Os, folder: string): Promise<void> {
-  if ((await scratch.stat(`${folder}/memory.max`)) !== undefined) return
+  if (await scratch.exists(`${folder}/memory.max`)) return
   await files.write(`${ROOT}/cgroup.subtree_control`, '+memory')
 }
 

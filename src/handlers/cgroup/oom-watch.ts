@@ -32,7 +32,7 @@ export async function watchOom(
   const file = isV2 ? 'memory.events' : 'memory.oom_control'
   const ended = new LateAbort()
   const kills = async () => {
-    const [text = ''] = await os.files.readSmall([`${folder}/${file}`])
+    const text = await os.scratch.readText(`${folder}/${file}`).catch(() => '')
     return BigInt(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0)
   }
   let reported = before ?? (await kills())

@@ -6,7 +6,7 @@ import { killIfAlive } from '../../os/process/kill-if-alive.ts'
 import type { Call } from '../../state/request.ts'
 import type { ProcessOwner, ProcessOwners } from './owner.ts'
 
-export type SignalOs = Pick<Os, 'files' | 'system'>
+export type SignalOs = Pick<Os, 'files' | 'scratch' | 'system'>
 
 /**
  * SignalProcess. It waits for no transition of the container, so that it can end a start which hangs. Only SIGKILL to all
@@ -39,8 +39,8 @@ export function checkSignal(signal: number): void {
 }
 
 /** The executable of a process; undefined when it has ended or the link cannot be read. */
-export async function programOf({ files }: Pick<Os, 'files'>, pid: number): Promise<string | undefined> {
-  return files.readLink(`/proc/${pid}/exe`).catch(() => undefined)
+export async function programOf({ scratch }: Pick<Os, 'scratch'>, pid: number): Promise<string | undefined> {
+  return scratch.readLink(`/proc/${pid}/exe`).catch(() => undefined)
 }
 
 /**

@@ -5,10 +5,10 @@ import type { Os } from '../../os/os.ts'
 type Kernel = Pick<Os, 'files' | 'mounts'>
 
 /** Makes `root` an empty directory; removes old content like {@link clearFolder}. */
-export async function emptyFolder(os: Kernel, root: string): Promise<void> {
+export async function emptyFolder(os: Kernel & Pick<Os, 'scratch'>, root: string): Promise<void> {
   try {
     // A new directory has no content and no mounts.
-    await os.files.makeDirectory(root, 0o755)
+    await os.scratch.makeDirectory(root, 0o755)
   } catch {
     await clearFolder(os, root)
     await os.files.makeDirectories(root, 0o755)

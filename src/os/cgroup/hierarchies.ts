@@ -7,7 +7,7 @@ const MOST_HIERARCHIES = 100
 
 /** Whether the machine uses cgroup v2 alone. */
 export async function usesCgroupV2(os: Os): Promise<boolean> {
-  return (await os.scratch.stat(`${ROOT}/cgroup.controllers`)) !== undefined
+  return os.scratch.exists(`${ROOT}/cgroup.controllers`)
 }
 
 /** The folders of v1's hierarchies, below {@link ROOT}; '' for v2. */
@@ -22,6 +22,6 @@ export async function hierarchies({ scratch }: Os, isV2: boolean): Promise<reado
 }
 
 export async function hasController(os: Os, controller: string, isV2: boolean): Promise<boolean> {
-  if (!isV2) return (await os.scratch.stat(`${ROOT}/${controller}`)) !== undefined
+  if (!isV2) return os.scratch.exists(`${ROOT}/${controller}`)
   return (await os.scratch.readText(`${ROOT}/cgroup.controllers`)).trim().split(' ').includes(controller)
 }

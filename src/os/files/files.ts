@@ -62,6 +62,10 @@ export interface ScratchFiles
   /** As of {@link Files}. Faster when the folder has only files with these names, or some of them. */
   removeTree(path: string, names?: readonly string[]): Promise<void>
   readTail(path: string, maxBytes: number): Promise<string>
+  /** The target of a link in /proc. */
+  readLink(path: string): Promise<string>
+  /** Follows symbolic links. */
+  exists(path: string): Promise<boolean>
   /** Writes a whole file or nothing. `PATH.new` is the unfinished one. */
   replace(path: string, data: string, mode: number): Promise<void>
   /** The caller closes it. Errors as `Files.openFolder`. */

@@ -1,10 +1,12 @@
 import {
   closeSync,
   constants,
+  existsSync,
   fstatSync,
   mkdirSync,
   openSync,
   readdirSync,
+  readlinkSync,
   // biome-ignore lint/style/noRestrictedImports: the files are regular ones, in folders of the agent's own.
   readSync,
   rmdirSync,
@@ -15,7 +17,7 @@ import {
 } from 'node:fs'
 import { constants as system } from 'node:os'
 import { AgentError } from '../../base/errors.ts'
-import { checkErrno, fromNodeError, kernelError, tooLong, unwrap } from '../errors.ts'
+import { checkErrno, errnoName, fromNodeError, kernelError, tooLong } from '../errors.ts'
 import type { Native } from '../native.ts'
 import { fileStatus } from './file-status.ts'
 import { MAX_READ_BYTES, type ScratchFiles, type ScratchFolder } from './files.ts'
@@ -23,12 +25,14 @@ import { MAX_READ_BYTES, type ScratchFiles, type ScratchFolder } from './files.t
 const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants
 const { EFBIG, ENOENT } = system.errno
 
-type Calls = Pick<Native, 'readNow' | 'removeFolder' | 'replaceFile'>
+type Calls = Pick<Native, 'readText' | 'removeFolder' | 'replaceFile'>
 
 export function linuxScratchFiles(native: Calls): ScratchFiles {
   return {
     readText: async (path, maxBytes = MAX_READ_BYTES) => readWhole(native, path, path, maxBytes),
     readTail: async (path, maxBytes) => onThisThread('read', path, () => readTail(path, maxBytes)),
+    readLink: async (path) => onThisThread('readlink', path, () => readlinkSync(path)),
+    exists: async (path) => existsSync(path),
     write: async (path, data, { mode = 0o666 } = {}) =>
       onThisThread('write', path, () => writeFileSync(path, data, { mode })),
     replace: async (path, data, mode) => {
@@ -80,9 +84,10 @@ function openFolder(native: Calls, place: string, path: string): ScratchFolder {
 }
 
 function readWhole(native: Calls, place: string, path: string, maxBytes: number): string {
-  const bytes = native.readNow(place, maxBytes)
-  if (bytes === -EFBIG) throw tooLong(path, maxBytes)
-  return unwrap('read', path, bytes).toString()
+  const text = native.readText(place, maxBytes)
+  if (typeof text === 'string') return text
+  if (text === -EFBIG) throw tooLong(path, maxBytes)
+  throw kernelError('read', path, errnoName(-text))
 }
 
 function readTail(path: string, maxBytes: number): string {

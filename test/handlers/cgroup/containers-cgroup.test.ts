@@ -79,6 +79,18 @@ describe('ContainersCgroup on cgroup v2', () => {
     expect(await mibOf(`${V2}/memory.max`)).toBe(7936)
   })
 
+  it('has the limit of the last second, which many creations share', async () => {
+    await guestHas(4096, 4000)
+    const cgroup = cgroupOf()
+    await cgroup.limit()
+    await guestHas(4096, 3000)
+    await cgroup.limit()
+    expect(await mibOf(`${V2}/memory.max`)).toBe(3936)
+    os.clock.advance(1000)
+    await cgroup.limit()
+    expect(await mibOf(`${V2}/memory.max`)).toBe(2936)
+  })
+
   it('has no limit without a reserve', async () => {
     await guestHas(4096, 4000)
     await cgroupOf().limit()

@@ -103,6 +103,10 @@ export class FakeFiles implements FakeTree {
     }
   }
 
+  async exists(path: string): Promise<boolean> {
+    return (await this.stat(path)) !== undefined
+  }
+
   async replace(path: string, data: string, mode: number): Promise<void> {
     await this.write(`${path}.new`, data, { mode })
     await this.rename(`${path}.new`, path)
