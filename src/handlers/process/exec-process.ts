@@ -49,11 +49,12 @@ export async function execProcess(
   const requested = supportedProcess(checked, await processSupport(os, askedOf(checked)), onDeviation)
   const container = await containers.waitForLiving(request.containerId, call.signal)
   const process = processIn(container, requested)
-  const reservation = container.processes.reserve(request.execId)
-  const ending = AbortSignal.any([call.signal, reservation.interrupted])
+  const ends = new Ends(os.clock)
+  const { ending } = ends
+  const reservation = container.processes.reserve(request.execId, ends.now)
   const onFailure = new UndoList(log)
   onFailure.add('reservation', () => reservation.abandon())
-  const grace = graceAfter(call.signal, os.clock)
+  ends.follow(call.signal)
   try {
     ending.throwIfAborted()
     const hasTerminal = process.Terminal
@@ -80,7 +81,7 @@ export async function execProcess(
       const { streams } = launch
       const containerId = container.record.key
       const addition = { key, containerId, process, streams, spec, cgroup, isMember }
-      const outcome = await runtime.exec(addition, AbortSignal.any([grace.signal, reservation.interrupted]))
+      const outcome = await runtime.exec(addition, ends.killing)
       if (outcome.pid === undefined) {
         onFailure.add('untracked process', () => killUntrackedProcesses(os, container, reservation))
       }
@@ -101,7 +102,7 @@ export async function execProcess(
     await onFailure.run()
     throw error
   } finally {
-    grace.stop()
+    ends.stop()
   }
 }
 
@@ -121,20 +122,49 @@ function processIn({ spec, pciAddresses }: ProcessOwner, requested: Process): Pr
   return inheritProcess({ ...requested, Env }, spec.current.Process)
 }
 
-/** A signal that fires {@link GRACE_MS} after `signal`, unless it is stopped before. */
-function graceAfter(signal: AbortSignal, clock: Clock): { readonly signal: AbortSignal; stop(): void } {
-  const later = new AbortController()
-  let stopTimer = () => {}
-  const onAbort = () => {
-    stopTimer = clock.startTimer(GRACE_MS, () => later.abort(signal.reason))
+/** What ends an exec: the caller, who gives the runtime {@link GRACE_MS}, or a removal of the container. */
+class Ends {
+  readonly #ending = new AbortController()
+  readonly #killing = new AbortController()
+  readonly #clock: Clock
+  #stop = (): void => {}
+
+  constructor(clock: Clock) {
+    this.#clock = clock
   }
-  signal.addEventListener('abort', onAbort, { once: true })
-  return {
-    signal: later.signal,
-    stop: () => {
+
+  /** Ends the steps. */
+  get ending(): AbortSignal {
+    return this.#ending.signal
+  }
+
+  /** Kills the runtime. */
+  get killing(): AbortSignal {
+    return this.#killing.signal
+  }
+
+  readonly now = (reason: AgentError): void => {
+    this.#ending.abort(reason)
+    this.#killing.abort(reason)
+  }
+
+  /** Ends with `signal`, until {@link stop}. */
+  follow(signal: AbortSignal): void {
+    let stopTimer = () => {}
+    const onAbort = () => {
+      this.#ending.abort(signal.reason)
+      stopTimer = this.#clock.startTimer(GRACE_MS, () => this.#killing.abort(signal.reason))
+    }
+    this.#stop = () => {
       signal.removeEventListener('abort', onAbort)
       stopTimer()
-    },
+    }
+    if (signal.aborted) onAbort()
+    else signal.addEventListener('abort', onAbort, { once: true })
+  }
+
+  stop(): void {
+    this.#stop()
   }
 }
 

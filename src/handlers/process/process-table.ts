@@ -5,15 +5,13 @@ import { SerialQueue } from '../../base/serial-queue.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
-  | { readonly name: 'starting'; readonly interrupt: AbortController }
+  | { readonly name: 'starting'; readonly interrupt: (reason: AgentError) => void }
   /** The exec has failed, and a search for the process that it may have added is under way. */
   | { readonly name: 'failed' }
   | { readonly name: 'tracked'; readonly process: ContainerProcess }
 
 /** An exec id that is reserved for a process about to start. `publish` or `abandon` must follow. */
 export interface Reservation {
-  /** Fires when the container is about to be removed. */
-  readonly interrupted: AbortSignal
   publish(process: ContainerProcess): void
   /** Begins the search for a process that the failed exec may have added. */
   searchUntracked(): void
@@ -33,12 +31,11 @@ export class ProcessTable {
     this.#entries.set('', { name: 'tracked', process: init })
   }
 
-  /** Throws INTERNAL when the id is in use. */
-  reserve(execId: string): Reservation {
+  /** Throws INTERNAL when the id is in use. `interrupt` is called when the container is about to be removed. */
+  reserve(execId: string, interrupt: (reason: AgentError) => void = () => {}): Reservation {
     const key = this.#key(execId)
     if (this.#entries.has(key))
       throw new AgentError('INTERNAL', `exec_id '${execId}' already exists`, { fault: 'caller' })
-    const interrupt = new AbortController()
     const become = (entry: Entry | undefined) => {
       if (entry === undefined) this.#entries.delete(key)
       else this.#entries.set(key, entry)
@@ -46,7 +43,6 @@ export class ProcessTable {
     }
     become({ name: 'starting', interrupt })
     return {
-      interrupted: interrupt.signal,
       publish: (process) => become({ name: 'tracked', process }),
       searchUntracked: () => become({ name: 'failed' }),
       abandon: () => become(undefined),
@@ -106,7 +102,7 @@ export class ProcessTable {
   /** Makes the starts under way fail with a `reason` and undo themselves. */
   interruptStarts(reason: () => AgentError): void {
     for (const entry of this.#entries.values()) {
-      if (entry.name === 'starting') entry.interrupt.abort(reason())
+      if (entry.name === 'starting') entry.interrupt(reason())
     }
   }
 

@@ -33,7 +33,7 @@ export function linuxTools(native: Native, streams: Streams): Tools {
         const child = await startChild(native, streams, start)
         const exchanged = stdio.exchange()
         const exitCode = await finished(child, argv[0], options)
-        await withinGrace(exchanged)
+        if (exchanged !== undefined) await withinGrace(exchanged)
         return { exitCode, ...stdio.text() }
       } finally {
         stdio.close()
@@ -46,13 +46,13 @@ export function linuxTools(native: Native, streams: Streams): Tools {
 async function finished(child: Child, program: string, options: Options): Promise<number> {
   const { signal, timeoutMs } = options
   const ended = Promise.withResolvers<number>()
-  const interrupted = new AbortController()
+  let interruption: { readonly reason: unknown } | undefined
   child.exitCode.then((exitCode) => {
-    if (interrupted.signal.aborted) ended.reject(interrupted.signal.reason)
+    if (interruption !== undefined) ended.reject(interruption.reason)
     else ended.resolve(exitCode)
   }, ended.reject)
   const interrupt = (reason: unknown) => {
-    interrupted.abort(reason)
+    interruption ??= { reason }
     child.kill()
     setTimeout(() => ended.reject(reason), GRACE_MS).unref()
   }

@@ -9,8 +9,8 @@ const READ_BYTES = 64 * 1024
 export interface ToolStdio {
   /** The program's ends; undefined is /dev/null. */
   readonly childEnds: readonly (Fd | undefined)[]
-  /** Writes the input and collects the outputs, once the program runs. Resolves when both outputs have ended. */
-  exchange(): Promise<void>
+  /** Writes the input and collects the outputs, once the program runs. Resolves when both outputs have ended, if any. */
+  exchange(): Promise<void> | undefined
   text(): Pick<ToolResult, 'stdout' | 'stderr'>
   close(): void
 }
@@ -65,10 +65,11 @@ class ToolPipes {
     return childEnd
   }
 
-  async exchange(): Promise<void> {
+  exchange(): Promise<void> | undefined {
     for (const fd of this.#childEnds) this.#close(fd)
     for (const feed of this.#feeds) void feed()
-    await Promise.all(this.#collections.map((collect) => collect()))
+    if (this.#collections.length === 0) return undefined
+    return Promise.all(this.#collections.map((collect) => collect())).then(() => {})
   }
 
   close(): void {

@@ -78,8 +78,10 @@ export function encodeNamed(kind: number, name: string): Buffer {
 }
 
 export function decodeStoreResult(bytes: Buffer): StoreResult {
-  const name = bytes.toString('latin1', NAME_AT, RESULT_AT)
-  return { name: name.replace(/\0.*$/s, ''), errno: bytes.readInt32LE(RESULT_AT) }
+  return {
+    name: bytes.toString('latin1', NAME_AT, Math.min(bytes.indexOf(0, NAME_AT), RESULT_AT)),
+    errno: bytes.readInt32LE(RESULT_AT),
+  }
 }
 
 /** undefined for an unknown version. */
