@@ -126,6 +126,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await runs.run({ verb: 'resume', args: [id], signal })
     },
     exec: ({ containerId, process, cgroup, spec, ...run }, signal) => {
+      void holes.look()
       const denied = deniedCalls(spec, options.containerVsock)
       const args = ['--detach', ...(cgroup === '' ? [] : ['--cgroup', cgroup])]
       const input = { option: '--process', text: printJson(processConfig(process)) }
