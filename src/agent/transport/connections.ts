@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 import { messageOf } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
+import type { DataSocket } from '../../os/sockets/data-socket.ts'
 import type { BrokerConnection } from '../../os/supervisor/broker.ts'
 import type { BrokerPeer } from '../../os/supervisor/broker-messages.ts'
 import type { ServedConnection } from '../../rpc/connection.ts'
@@ -32,6 +33,12 @@ const STOP_MS = 5_000
 /** How long a client that is dropped has to read that it is. */
 const DROP_MS = 100
 
+interface AnySocket {
+  on(event: 'error', listener: () => void): unknown
+  once(event: 'close', listener: () => void): unknown
+  destroy(): unknown
+}
+
 interface OpenConnection {
   readonly peer: string
   readonly kind: BrokerPeer['kind']
@@ -43,7 +50,7 @@ interface OpenConnection {
 export class Connections {
   readonly #shared: SharedByConnections
   /** The oldest first. */
-  readonly #open = new Map<Socket, OpenConnection>()
+  readonly #open = new Map<AnySocket, OpenConnection>()
   #isStopping = false
   #whenEmpty: (() => void) | undefined
 
@@ -52,15 +59,43 @@ export class Connections {
   }
 
   /** Serves a connection of the broker until its end, unless a limit refuses it. */
-  serve(socket: Socket, accepted: BrokerConnection): void {
-    if (accepted.framing === 'ttrpc') closeWith(socket, accepted.close)
+  serveTtrpc(socket: DataSocket, accepted: BrokerConnection): void {
+    closeWith(socket, accepted.close)
+    const own = this.#admit(socket, accepted)
+    if (own === undefined) return
+    const { methods, startTimer, link } = this.#shared
+    const { sendNow, files } = accepted
+    const connection = new TtrpcServerConnection(socket, {
+      methods,
+      startTimer,
+      link,
+      sendNow,
+      files,
+      ...own,
+    })
+    connection.start()
+    this.#began(socket, connection)
+  }
+
+  /** The same; `socket` is the client's own. */
+  serveGrpc(socket: Socket, accepted: BrokerConnection): void {
+    // The end of the client's side ends its calls, so a half-open connection has no use.
+    socket.allowHalfOpen = false
+    const own = this.#admit(socket, accepted)
+    if (own === undefined) return
+    this.#loadGrpc(socket, { ...own, firstBytes: accepted.firstBytes }).catch((error) => {
+      this.#shared.log.error('gRPC not served', { error: messageOf(error) })
+      socket.destroy()
+    })
+  }
+
+  /** Undefined for a connection that a limit refuses. */
+  #admit(socket: AnySocket, accepted: BrokerConnection): Pick<AcceptedTtrpc, 'peer' | 'totals'> | undefined {
     socket.once('close', accepted.files.forget)
     // 'close' follows every error and is handled below.
     socket.on('error', () => {
       if (accepted.peer.kind !== 'unix') this.#shared.onBroken?.()
     })
-    // The end of the client's side ends its calls, so a half-open connection has no use.
-    socket.allowHalfOpen = false
     const peer = nameOfPeer(accepted.peer)
     const refuse = (reason: string) => {
       // At debug level, so that a peer cannot fill the console by connecting.
@@ -70,7 +105,7 @@ export class Connections {
     const totals = this.#shared.totals.addConnection(refuse)
     if (totals === undefined) {
       refuse('too many connections')
-      return
+      return undefined
     }
     const acceptedNs = this.#shared.boottimeNs()
     this.#open.set(socket, { peer, kind: accepted.peer.kind, acceptedNs, served: undefined })
@@ -79,14 +114,7 @@ export class Connections {
       this.#open.delete(socket)
       if (this.#open.size === 0) this.#whenEmpty?.()
     })
-    const { framing, firstBytes, sendNow, files } = accepted
-    if (framing === 'ttrpc') this.#serveTtrpc(socket, { peer, totals, sendNow, files })
-    else {
-      this.#serveGrpc(socket, { peer, totals, firstBytes }).catch((error) => {
-        this.#shared.log.error('gRPC not served', { error: messageOf(error) })
-        socket.destroy()
-      })
-    }
+    return { peer, totals }
   }
 
   /** Refuses new calls. Connections close when their calls are answered, or after 5 s. Resolves when all are closed. */
@@ -131,15 +159,8 @@ export class Connections {
     return dropped.length
   }
 
-  #serveTtrpc(socket: Socket, own: Pick<AcceptedTtrpc, 'files' | 'peer' | 'totals' | 'sendNow'>): void {
-    const { methods, startTimer, link } = this.#shared
-    const connection = new TtrpcServerConnection(socket, { methods, startTimer, link, ...own })
-    connection.start()
-    this.#began(socket, connection)
-  }
-
-  /** `socket` is the client's own; `firstBytes` were already read from it. */
-  async #serveGrpc(socket: Socket, own: Pick<AcceptedGrpc, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
+  /** `firstBytes` were already read from the socket. */
+  async #loadGrpc(socket: Socket, own: Pick<AcceptedGrpc, 'peer' | 'totals' | 'firstBytes'>): Promise<void> {
     socket.pause()
     // Loaded by the first gRPC client, because it would take half of the agent's start-up time, and 10 MB.
     const { serveGrpc } = await import('../../rpc/grpc/server.ts')
@@ -149,7 +170,7 @@ export class Connections {
     this.#began(socket, serveGrpc(socket, { ...calls, startTimer, ...own }))
   }
 
-  #began(socket: Socket, served: ServedConnection): void {
+  #began(socket: AnySocket, served: ServedConnection): void {
     const known = this.#open.get(socket)
     if (known !== undefined) this.#open.set(socket, { ...known, served })
     if (this.#isStopping) served.drain()
@@ -157,7 +178,7 @@ export class Connections {
 }
 
 /** Makes the broker close the client when the agent ends its data socket first. */
-function closeWith(socket: Socket, close: () => void): void {
+function closeWith(socket: DataSocket, close: () => void): void {
   let isOver = false
   const end = () => {
     if (!isOver && !socket.readableEnded) close()

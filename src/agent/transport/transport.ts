@@ -1,3 +1,4 @@
+import { messageOf } from '../../base/errors.ts'
 import type { ListenAddress, Sockets } from '../../os/sockets/sockets.ts'
 import type { Broker } from '../../os/supervisor/broker.ts'
 import { LIMITS } from '../../rpc/limits.ts'
@@ -46,12 +47,14 @@ export async function startTransport(
     framePayloadBytes: messageBytes,
     totalBytes: total.bytes.limit,
   }
-  await broker.serve(listening.fd, limits, (accepted) =>
-    connections.serve(
-      sockets.adopt(accepted.fd, accepted.framing === 'ttrpc' ? 'borrowed' : 'owned'),
-      accepted,
-    ),
-  )
+  await broker.serve(listening.fd, limits, (accepted) => {
+    const { framing, fd } = accepted
+    if (framing === 'ttrpc') connections.serveTtrpc(sockets.dataSocket(fd), accepted)
+    else {
+      const served = sockets.netSocket(fd).then((socket) => connections.serveGrpc(socket, accepted))
+      served.catch((error) => broker.fail(messageOf(error)))
+    }
+  })
   sockets.release(listening)
   return {
     port: listening.port,

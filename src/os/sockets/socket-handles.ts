@@ -13,17 +13,9 @@ type PipeClass = new (type: number) => PipeHandle
 
 const SOCKET = 0
 
-/** Who owns the chunks of 'data' events: the listener, or the next read. */
-export type Chunks = 'owned' | 'borrowed'
-
-/** The size of libuv's own reads. */
-const READ_BYTES = 64 * 1024
-
 /** Makes handles of the class that Node uses for unix sockets and does not export. */
 export class SocketHandles {
   readonly #Pipe: PipeClass
-  /** For the reads of all sockets, because the chunk of a read is used before the next read. */
-  #borrowed: Buffer | undefined
 
   constructor(native: Native) {
     const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
@@ -38,18 +30,12 @@ export class SocketHandles {
   }
 
   /** A `net.Socket` that owns the connected socket `fd`. Its writing side stays open after the peer's end. */
-  socket(fd: Fd, chunks: Chunks = 'owned'): Socket {
+  socket(fd: Fd): Socket {
     const handle = new this.#Pipe(SOCKET)
     checkErrno('open', `socket fd ${fd}`, handle.open(fd))
     // `handle` is not documented, but every version of Node accepts any stream handle.
     const options: object = { allowHalfOpen: true, handle }
-    if (chunks === 'owned') return new Socket(options)
-    this.#borrowed ??= Buffer.allocUnsafeSlow(READ_BYTES)
-    const buffer = this.#borrowed
-    const callback = (length: number) => socket.emit('data', buffer.subarray(0, length))
-    const reading: object = { ...options, onread: { buffer, callback } }
-    const socket = new Socket(reading)
-    return socket
+    return new Socket(options)
   }
 }
 

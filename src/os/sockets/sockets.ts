@@ -1,4 +1,4 @@
-import { createServer, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { crc32 } from '../../base/crc32.ts'
 import { AgentError } from '../../base/errors.ts'
 import { checkErrno, errnoName, fromNodeError, kernelError } from '../errors.ts'
@@ -7,7 +7,7 @@ import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
-import { type Chunks, handleOf, SocketHandles } from './socket-handles.ts'
+import { DataSocket } from './data-socket.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
 export interface VsockAddress {
@@ -29,7 +29,7 @@ export interface ListeningSocket {
   readonly port: number | undefined
 }
 
-/** The service's socket, and `net.Socket`s of every family, whose directions end separately. */
+/** The service's socket, and connected ones. */
 export interface Sockets {
   /**
    * Opens the listening socket that vminit keeps, or a new one, which vminit gets before a connection is accepted:
@@ -41,15 +41,13 @@ export interface Sockets {
   release(listening: ListeningSocket): void
   /** Removes the path of a unix socket without a listener. */
   removePath(listening: ListeningSocket): Promise<void>
-  /**
-   * Makes a socket that owns a connected descriptor. `borrowed`: the chunk of a 'data' event is overwritten after it,
-   * which spares a buffer of 64 KiB for each read.
-   */
-  adopt(fd: Fd, chunks?: Chunks): Socket
+  /** Makes a socket that owns a connected descriptor. */
+  dataSocket(fd: Fd): DataSocket
+  /** The same of any family; its directions end separately. Loads node:net. */
+  netSocket(fd: Fd): Promise<Socket>
 }
 
 export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
-  const handles = new SocketHandles(native)
   return {
     async open(address) {
       const name = storeName(address)
@@ -70,7 +68,11 @@ export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
     },
     release: (listening) => release(native, listening),
     removePath: (listening) => removePath(listening.address),
-    adopt: (fd, chunks) => handles.socket(fd, chunks),
+    dataSocket: (fd) => new DataSocket(native, fd),
+    async netSocket(fd) {
+      const { SocketHandles } = await import('./socket-handles.ts')
+      return new SocketHandles(native).socket(fd)
+    },
   }
 }
 
@@ -131,6 +133,10 @@ async function openTcp(
   stored: Fd | undefined,
 ): Promise<ListeningSocket> {
   const name = nameOf(address)
+  const [{ createServer }, { handleOf }] = await Promise.all([
+    import('node:net'),
+    import('./socket-handles.ts'),
+  ])
   const server = createServer()
   const opened = Promise.withResolvers<ListeningSocket>()
   // Inside the event, because Node accepts no connection before it.

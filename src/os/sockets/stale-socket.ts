@@ -1,4 +1,3 @@
-import { connect } from 'node:net'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
 import { lstat, unlink } from '../files/node-files.ts'
@@ -13,10 +12,12 @@ export async function removeStaleSocket(path: string): Promise<void> {
   }
 }
 
-function isAnswered(path: string): Promise<boolean> {
+async function isAnswered(path: string): Promise<boolean> {
+  // Loaded on demand: most starts find no such file.
+  const { connect } = await import('node:net')
   const answered = Promise.withResolvers<boolean>()
   const socket = connect(path)
   socket.on('connect', () => answered.resolve(true))
   socket.on('error', (error) => answered.resolve(errnoOf(error) !== 'ECONNREFUSED'))
-  return answered.promise.finally(() => socket.destroy())
+  return await answered.promise.finally(() => socket.destroy())
 }

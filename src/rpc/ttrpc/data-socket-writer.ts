@@ -1,6 +1,20 @@
-import type { Duplex } from 'node:stream'
+export interface FramedSocket {
+  readonly writable: boolean
+  readonly writableLength: number
+  write(bytes: Uint8Array, taken?: () => void): unknown
+}
 
-export type FramedSocket = Pick<Duplex, 'write' | 'writable' | 'writableLength' | 'cork' | 'uncork'>
+/** What ttRPC uses of a connected socket. The listener of 'data' has used the chunk when it returns. */
+export interface ConnectedSocket extends FramedSocket {
+  readonly writableNeedDrain: boolean
+  pause(): unknown
+  resume(): unknown
+  end(): unknown
+  destroy(): unknown
+  on(event: 'data', listener: (chunk: Buffer) => void): unknown
+  on(event: 'end' | 'close' | 'error', listener: () => void): unknown
+  once(event: 'drain', listener: () => void): unknown
+}
 
 /** Writes to the data socket directly; the stream's own buffer must be empty. Returns the bytes taken, or less than 0. */
 export type SendNow = (bytes: Buffer, fd?: number) => number
@@ -59,13 +73,10 @@ export class DataSocketWriter {
     this.#socket.write(bytes)
   }
 
-  /** Writes both with one system call. */
+  /** A `DataSocket` sends both with one system call. */
   writeBoth(first: Buffer, second: Uint8Array): void {
-    this.flush()
-    this.#socket.cork()
-    this.#socket.write(first)
+    this.write(first)
     this.#socket.write(second, this.#onTaken)
-    this.#socket.uncork()
   }
 
   /** Writes past the stream. Returns false when that was not possible, and nothing was sent. */

@@ -1,4 +1,3 @@
-import type { Duplex } from 'node:stream'
 import { cancelled, LateAbort } from '../../base/abort.ts'
 import { type AgentError, messageOf, StatusCode, type StatusCodeName } from '../../base/errors.ts'
 import type { ServedConnection } from '../connection.ts'
@@ -6,7 +5,7 @@ import { type ConnectionTotals, LIMITS, type Share } from '../limits.ts'
 import { type Encoded, type Method, type MethodTable, type Outcome, serviceNames } from '../method.ts'
 import type { StartTimer } from '../timer.ts'
 import { type Arrival, BrokerFraming, type BrokerLink } from './broker-framing.ts'
-import type { SendNow } from './data-socket-writer.ts'
+import type { ConnectedSocket, SendNow } from './data-socket-writer.ts'
 import {
   FRAME_HEADER_BYTES,
   FrameFlag,
@@ -57,7 +56,7 @@ const UNCOUNTED_BYTES = 64 * 1024
 
 /** Serves ttRPC on a data socket of the broker. Serves no further requests while the peer does not read answers. */
 export class TtrpcServerConnection implements ServedConnection {
-  readonly #socket: Duplex
+  readonly #socket: ConnectedSocket
   readonly #accepted: AcceptedTtrpc
   readonly #limits: ConnectionLimits
   readonly #services: ReadonlySet<string>
@@ -81,7 +80,7 @@ export class TtrpcServerConnection implements ServedConnection {
   /** Nothing more is sent to the peer. */
   #ended = false
 
-  constructor(socket: Duplex, accepted: AcceptedTtrpc) {
+  constructor(socket: ConnectedSocket, accepted: AcceptedTtrpc) {
     this.#socket = socket
     this.#accepted = accepted
     this.#limits = accepted.limits ?? LIMITS.connection
@@ -112,6 +111,7 @@ export class TtrpcServerConnection implements ServedConnection {
     this.#socket.on('close', () => this.#onGone())
     // A socket error is followed by 'close', which is handled.
     this.#socket.on('error', () => {})
+    this.#socket.resume()
   }
 
   drain(): void {

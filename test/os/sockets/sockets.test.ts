@@ -9,7 +9,6 @@ import { handleOf, SocketHandles } from '../../../src/os/sockets/socket-handles.
 import { type ListenAddress, linuxSockets, type Sockets } from '../../../src/os/sockets/sockets.ts'
 import { emptyStore } from '../../support/agent/empty-store.ts'
 import { realNative } from '../../support/os/real-native.ts'
-import { turns } from '../../support/rpc/fake-methods.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 let native: Native
@@ -187,44 +186,6 @@ describe('SocketHandles', () => {
       open: expect.any(Function),
     })
     socket.destroy()
-  })
-
-  // Node may stop reading into given memory when it is given a handle: that is not documented either.
-  it('reads all sockets with borrowed chunks into the same memory, also after a pause', async () => {
-    const handles = new SocketHandles(native)
-    const chunks: Buffer[] = []
-    for (const text of ['first', 'then']) {
-      const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
-      const [client, server] = [handles.socket(one), handles.socket(other, 'borrowed')]
-      server.pause()
-      const read = once(server, 'data')
-      client.end(text)
-      server.resume()
-      const [chunk] = await read
-      expect(String(chunk)).toBe(text)
-      chunks.push(chunk)
-      await once(server, 'end')
-      server.end()
-    }
-    expect(chunks.map(String)).toEqual(['thent', 'then'])
-  })
-
-  it('reads nothing from a paused socket with borrowed chunks', async () => {
-    const handles = new SocketHandles(native)
-    const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
-    const [client, server] = [handles.socket(one), handles.socket(other, 'borrowed')]
-    server.once('data', () => server.pause())
-    client.write('first')
-    await once(server, 'data')
-    client.write('then')
-    let isPaused = true
-    server.once('data', () => expect(isPaused).toBe(false))
-    await turns()
-    isPaused = false
-    const read = once(server, 'data')
-    server.resume()
-    expect(String((await read)[0])).toBe('then')
-    for (const socket of [client, server]) socket.destroy()
   })
 
   it('makes a net.Socket of a descriptor, whose directions end separately', async () => {

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { startTransport, type Transport } from '../../../src/agent/transport/transport.ts'
 import { buildVminit } from '../../../src/build/native.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../../src/build/temporary-folder.ts'
+import type { DataSocket } from '../../../src/os/sockets/data-socket.ts'
 import { type ListenAddress, linuxSockets } from '../../../src/os/sockets/sockets.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
 import { connectBroker } from '../../../src/os/supervisor/broker.ts'
@@ -25,7 +26,7 @@ export interface RunningTransport {
   /** The clock of the transport; the broker uses the real one. */
   readonly clock: FakeClock
   readonly logged: readonly LoggedLine[]
-  readonly accepted: readonly Socket[]
+  readonly accepted: readonly (DataSocket | Socket)[]
   /** Connects a socket; the end of the test closes it. */
   dial(): Promise<Socket>
   dialTtrpc(): Promise<TtrpcClient>
@@ -54,16 +55,19 @@ export async function runTransport(
   const program = await TestBroker.start(await vminit)
   const { native } = program
   const sockets = linuxSockets(native, emptyStore)
-  const accepted: Socket[] = []
-  const adopt = (fd: number) => {
-    const socket = sockets.adopt(fd)
+  const accepted: (DataSocket | Socket)[] = []
+  const noted = <Accepted extends DataSocket | Socket>(socket: Accepted) => {
     accepted.push(socket)
     return socket
   }
   const control = program.announceAgent()
   const broker = connectBroker({ fd: control, native, streams: linuxStreams(native), clock, check: () => {} })
   const transport = await startTransport({
-    sockets: { ...sockets, adopt },
+    sockets: {
+      ...sockets,
+      dataSocket: (fd) => noted(sockets.dataSocket(fd)),
+      netSocket: async (fd) => noted(await sockets.netSocket(fd)),
+    },
     address: options.address ?? { kind: 'unix', path },
     methods,
     ...(options.streams && { streams: options.streams }),
