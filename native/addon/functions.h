@@ -24,6 +24,7 @@ extern const struct addon_function message_functions[];
 extern const struct addon_function mount_functions[];
 extern const struct addon_function namespace_functions[];
 extern const struct addon_function netlink_functions[];
+extern const struct addon_function reading_functions[];
 extern const struct addon_function relay_functions[];
 extern const struct addon_function socket_functions[];
 extern const struct addon_function spawn_functions[];

@@ -4,12 +4,13 @@
 #include "napi/addon.h"
 #include "napi/call.h"
 #include "relay/relay.h"
+#include "sockets/reading.h"
 #include "watch.h"
 
 static const struct addon_function *const tables[] = {
-    descriptor_functions, file_functions,  hang_report_functions, kernel_log_functions, memory_file_functions,
-    message_functions,    mount_functions, namespace_functions,   netlink_functions,    relay_functions,
-    socket_functions,     spawn_functions, system_functions,      watch_functions,
+    descriptor_functions, file_functions,   hang_report_functions, kernel_log_functions, memory_file_functions,
+    message_functions,    mount_functions,  namespace_functions,   netlink_functions,    reading_functions,
+    relay_functions,      socket_functions, spawn_functions,       system_functions,     watch_functions,
 };
 
 static bool export_table(napi_env env, napi_value exports, const struct addon_function *functions) {
@@ -36,6 +37,7 @@ static void end(napi_async_cleanup_hook_handle hook, void *data) {
   /* This extra handle keeps a handle that closes meanwhile from being the last one. */
   addon_handle_opened(addon);
   relay_end(addon);
+  readings_end(addon);
   watch_end(addon);
   addon_handle_closed(addon);
 }

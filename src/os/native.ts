@@ -183,6 +183,9 @@ export interface Native {
   watchFd(fd: Fd, direction: 'read' | 'write', ready: () => void): number
   /** Ends a watch without calling its callback; 0, or -ENOENT when it is over. */
   cancelWatch(fd: Fd, watch: number): number
+  /** Calls `ready` whenever the socket has something to read (also EOF or an error), until `stopReading`, before a close. */
+  startReading(fd: Fd, ready: () => void): number
+  stopReading(fd: Fd): number
 
   /**
    * Owns the descriptors and calls `ended` once. `source` or `target` is -1 for a connection that is not there.

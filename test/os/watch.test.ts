@@ -198,7 +198,7 @@ describe('close', () => {
 })
 
 describe('the end of an environment', () => {
-  it('cleans up watches and relays that are pending', async () => {
+  it('cleans up watches, reads and relays that are pending', async () => {
     const worker = new Worker(join(import.meta.dirname, 'ending-environment.ts'), {
       workerData: await addonFolder(),
     })

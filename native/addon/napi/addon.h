@@ -3,10 +3,12 @@
 #define NAPI_VERSION 8
 #include <node_api.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 #define SCRATCH_BYTES 65536
 
+struct reading;
 struct relay;
 struct watch_table;
 
@@ -20,8 +22,9 @@ struct addon {
   bool ending; /* the environment waits until no handle is open */
 
   struct watch_table *watches;
-  struct relay *relay;         /* owned by relay/relay.c; NULL until the first stream starts */
-  char scratch[SCRATCH_BYTES]; /* valid within one call */
+  LIST_HEAD(reading_list, reading) readings; /* sockets/reading.c */
+  struct relay *relay;                       /* owned by relay/relay.c; NULL until the first stream starts */
+  char scratch[SCRATCH_BYTES];               /* valid within one call */
 };
 
 struct addon *addon_of(napi_env env);

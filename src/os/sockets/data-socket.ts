@@ -42,11 +42,10 @@ export class DataSocket extends EventEmitter<Events> {
   readableEnded = false
   writableLength = 0
   writableNeedDrain = false
-  #isPaused = true
+  #isReading = false
   #isEnding = false
-  /** The numbers of the addon's watches. */
-  #reading: number | undefined
-  #writing: number | undefined
+  /** The number of the addon's watch. */
+  #watch: number | undefined
   #unsent: Unsent[] = []
 
   /** Owns the descriptor. */
@@ -62,12 +61,14 @@ export class DataSocket extends EventEmitter<Events> {
   }
 
   pause(): void {
-    this.#isPaused = true
+    if (this.#isReading) this.#native.stopReading(this.#fd)
+    this.#isReading = false
   }
 
   resume(): void {
-    this.#isPaused = false
-    this.#awaitBytes()
+    if (this.#isReading || this.readableEnded || this.destroyed) return
+    const start = () => this.#native.startReading(this.#fd, () => this.#read())
+    this.#isReading = this.#done(() => checkErrno('poll', `fd ${this.#fd}`, start())) !== undefined
   }
 
   /** Sends at the end of the turn. `taken`: the kernel has the bytes, or never gets them. */
@@ -91,8 +92,8 @@ export class DataSocket extends EventEmitter<Events> {
   destroy(error?: unknown): void {
     if (this.destroyed) return
     this.destroyed = true
-    for (const watch of [this.#reading, this.#writing])
-      if (watch !== undefined) this.#native.cancelWatch(this.#fd, watch)
+    this.pause()
+    if (this.#watch !== undefined) this.#native.cancelWatch(this.#fd, this.#watch)
     this.#native.close(this.#fd)
     const unsent = this.#unsent
     this.#unsent = []
@@ -104,25 +105,17 @@ export class DataSocket extends EventEmitter<Events> {
     })
   }
 
-  #awaitBytes(): void {
-    if (this.#isPaused || this.readableEnded || this.destroyed) return
-    this.#reading ??= this.#watch('read', () => {
-      this.#reading = undefined
-      if (!this.#isPaused) this.#read()
-    })
-  }
-
   #read(): void {
     memory ??= Buffer.allocUnsafeSlow(READ_BYTES)
     const chunk = memory
     const bytes = this.#done(() => readSync(this.#fd, chunk, 0, READ_BYTES, null))
     if (bytes === 0) {
+      this.pause()
       this.readableEnded = true
       this.emit('end')
       if (this.writable) this.end()
       else if (this.#unsent.length === 0) this.destroy()
     } else if (bytes !== undefined) this.emit('data', chunk.subarray(0, bytes))
-    this.#awaitBytes()
   }
 
   #send(): void {
@@ -144,15 +137,12 @@ export class DataSocket extends EventEmitter<Events> {
   }
 
   #awaitRoom(): void {
-    this.#writing = this.#watch('write', () => {
-      this.#writing = undefined
+    const ready = () => {
+      this.#watch = undefined
       this.#send()
-    })
-  }
-
-  #watch(direction: 'read' | 'write', ready: () => void): number | undefined {
-    const watch = () => checkErrno('poll', `fd ${this.#fd}`, this.#native.watchFd(this.#fd, direction, ready))
-    return this.#done(watch)
+    }
+    const watch = () => this.#native.watchFd(this.#fd, 'write', ready)
+    this.#watch = this.#done(() => checkErrno('poll', `fd ${this.#fd}`, watch()))
   }
 
   #took(sent: number): void {
