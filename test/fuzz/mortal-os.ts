@@ -89,7 +89,7 @@ export class MortalOs {
   }
 
   #befall(fault: Fault, part: string, name: string, args: unknown[], call: () => unknown): unknown {
-    if (part === 'descriptors') return this.#befallStore(fault, call)
+    if (part === 'descriptors') return this.#befallStore(fault, name, call)
     const { what, errno } = fault
     const failure = kernelError(name, String(args[0]), errno)
     if (AT_ONCE.includes(part)) {
@@ -113,11 +113,16 @@ export class MortalOs {
     return this.#real.clock.sleep(Number(timeoutMs), killed).then(late)
   }
 
-  #befallStore({ what, errno }: Fault, call: () => unknown): unknown {
+  #befallStore({ what, errno }: Fault, name: string, call: () => unknown): unknown {
     const { descriptors } = this.#real
     if (what === 'fails') descriptors.refusal = errno
-    const answer = call()
-    descriptors.refusal = undefined
+    let answer: unknown
+    try {
+      answer = call()
+    } finally {
+      descriptors.refusal = undefined
+    }
+    if (name === 'storeAll') return answer
     if (what === 'is late') return later(() => answer, LATE_TURNS)
     if (what === 'is never answered') {
       this.hangs = true

@@ -67,12 +67,14 @@ const rejecting: Before =
     return call(...args)
   }
 
-/** Counts the call twice: it may fail at once, or through its answer. */
+/** Counts the call twice if it has an answer: it may fail at once, or through that. */
 const refusing: Before =
   (call, before) =>
   (...args) => {
     before(args)
-    const answer = Promise.resolve(call(...args)).then(() => before(args))
+    const called = call(...args)
+    if (!(called instanceof Promise)) return called
+    const answer = called.then(() => before(args))
     answer.catch(() => {})
     return answer
   }

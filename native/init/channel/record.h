@@ -8,6 +8,9 @@
 /* The longest name of a stored descriptor, with its NUL. */
 #define RECORD_NAME_BYTES 32
 
+/* In `result` of a command about the store: a success is not answered. */
+#define ONLY_REFUSAL 1
+
 enum record_kind {
   /* vminit -> agent */
   RECORD_EXIT = 1,          /* a process was reaped */

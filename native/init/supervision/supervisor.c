@@ -165,10 +165,15 @@ static void start_agent(struct supervisor *self) {
   follow_agent_end(self, W_EXITCODE(EXIT_FAILURE, 0));
 }
 
+static void answer_about_store(struct supervisor *self, const struct record *record, int result) {
+  if (record->result == ONLY_REFUSAL && result == 0) return;
+  channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, result);
+}
+
 static void store_descriptor(struct supervisor *self, const struct record *record, int *passed) {
   int result = store_put(&self->store, record->name, *passed);
   if (result == 0) *passed = -1;
-  channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, result);
+  answer_about_store(self, record, result);
 }
 
 static void obey_freeze(struct supervisor *self, const struct record *record, int *passed) {
@@ -196,7 +201,7 @@ static void handle_command(struct supervisor *self, const struct record *record,
       store_descriptor(self, record, passed);
       break;
     case RECORD_UNSTORE:
-      channel_answer(&self->channel, RECORD_STORE_RESULT, record->name, store_remove(&self->store, record->name));
+      answer_about_store(self, record, store_remove(&self->store, record->name));
       break;
     case RECORD_ACK_EXITS:
       ring_acknowledge(&self->channel.ring, record->sequence);

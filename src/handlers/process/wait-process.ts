@@ -37,7 +37,7 @@ export function forgetProcess(
   try {
     parts.record.dropProcess(process.key)
   } finally {
-    void process.stdio.close()
+    process.stdio.forget()
     // The exit of the first process is a part of the container's state until the removal.
     if (process !== parts.init) process.forgetExit()
   }

@@ -34,12 +34,12 @@ export function restoreStdio(os: RestoreOs, process: StoredProcess): Stdio {
   if (!isTerminal) {
     const stdout = restoreOutput(os, stored, 'stdout', capacityBytes)
     const stderr = restoreOutput(os, stored, 'stderr', capacityBytes)
-    return stdioOf({ stdin, stdout, stderr, resize: withoutTerminal })
+    return stdioOf({ stdin, stdout, stderr, resize: withoutTerminal }, stored)
   }
   const { host, ...relayed } = connectionOf(os, stored, 'stdout')
   if (master === undefined) {
     discard(os, stored, [['stdout-host', host], taken(stored, 'stdout-pipe'), taken(stored, 'stdout-data')])
-    return stdioOf({ stdin, stdout: CLOSED_OUTPUT, stderr: CLOSED_OUTPUT, resize: () => {} })
+    return stdioOf({ stdin, stdout: CLOSED_OUTPUT, stderr: CLOSED_OUTPUT, resize: () => {} }, stored)
   }
   const terminal = { os, master, stdin, stored }
   if (!relayed.isByPort) return terminalByCalls(terminal)

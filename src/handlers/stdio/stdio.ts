@@ -22,6 +22,8 @@ export interface Stdio extends TakenByRequests {
   processEnded(): void
   /** Ends pending reads and writes. Resolves when all descriptors are closed, in vminit too. */
   close(): Promise<void>
+  /** Closes, for nobody who waits. */
+  forget(): void
 }
 
 /** The most that a kernel allows by default. With larger pieces, the relay needs less than half the time. */
@@ -74,7 +76,7 @@ export function openPipes(
       resize: withoutTerminal,
     }
     return {
-      stdio: stdioOf(streams),
+      stdio: stdioOf(streams, stored),
       childEnds: [stdin.childEnd, stdout.childEnd, stderr.childEnd],
       closeChildEnds,
     }
@@ -156,6 +158,7 @@ export function throughPipe<T>(
 /** `closed` resolves when everything else that belongs to the streams is closed. */
 export function stdioOf(
   parts: Pick<Stdio, 'stdin' | 'stdout' | 'stderr' | 'resize'>,
+  stored: Pick<StoredDescriptors, 'forget'>,
   closed: Promise<void> = Promise.resolve(),
 ): Stdio {
   const { stdin, stdout, stderr } = parts
@@ -163,6 +166,9 @@ export function stdioOf(
   const relays = streams.flatMap((stream) =>
     stream instanceof PortInput || stream instanceof PortOutput ? [stream.ended] : [],
   )
+  const close = async () => {
+    await Promise.all([...streams.map((stream) => stream.close()), closed])
+  }
   return {
     ...parts,
     delivered: Promise.all(relays).then(() => {}),
@@ -170,8 +176,10 @@ export function stdioOf(
     processEnded: () => {
       for (const stream of streams) stream.processEnded()
     },
-    close: async () => {
-      await Promise.all([...streams.map((stream) => stream.close()), closed])
+    close,
+    forget: () => {
+      stored.forget()
+      void close()
     },
   }
 }

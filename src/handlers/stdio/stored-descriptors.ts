@@ -23,7 +23,9 @@ type StreamDescriptor =
 export class StoredDescriptors {
   readonly #store: DescriptorStore
   readonly key: string
-  readonly #stored = new Map<DescriptorName, Promise<void>>()
+  /** With the answers to wait for. */
+  readonly #stored = new Map<DescriptorName, Promise<void> | undefined>()
+  #isForgotten = false
 
   constructor(store: DescriptorStore, key: string) {
     this.#store = store
@@ -35,15 +37,15 @@ export class StoredDescriptors {
     this.#stored.set(name, this.#store.store(`${this.key}-${name}`, fd))
   }
 
-  /** The same for a process's three streams, by one message. */
+  /** The same for a process's three streams, by one message. Throws RESOURCE_EXHAUSTED when the store is full. */
   putStreams({ stdin, stdout, stderr }: Readonly<Record<'stdin' | 'stdout' | 'stderr', Fd>>): void {
     const { key } = this
-    const stored = this.#store.storeAll({
+    this.#store.storeAll({
       [`${key}-stdin`]: stdin,
       [`${key}-stdout`]: stdout,
       [`${key}-stderr`]: stderr,
     })
-    for (const name of ['stdin', 'stdout', 'stderr'] as const) this.#stored.set(name, stored)
+    for (const name of ['stdin', 'stdout', 'stderr'] as const) this.#stored.set(name, undefined)
   }
 
   /** Throws RESOURCE_EXHAUSTED when vminit refused a descriptor; the caller then removes what it stored. */
@@ -54,7 +56,7 @@ export class StoredDescriptors {
   /** A descriptor of the previous agent; the caller owns it. */
   take(name: DescriptorName): Fd | undefined {
     const fd = this.#store.take(`${this.key}-${name}`)
-    if (fd !== undefined) this.#stored.set(name, Promise.resolve())
+    if (fd !== undefined) this.#stored.set(name, undefined)
     return fd
   }
 
@@ -76,8 +78,15 @@ export class StoredDescriptors {
   /** Ignores names that are not stored. Resolves when vminit has closed the others; never rejects. */
   async remove(...names: readonly DescriptorName[]): Promise<void> {
     const stored = names.filter((name) => this.#stored.delete(name))
-    // A removal fails only without vminit or the descriptor; nothing is open there then.
-    await Promise.allSettled(stored.map((name) => this.#store.remove(`${this.key}-${name}`)))
+    const full = stored.map((name) => `${this.key}-${name}`)
+    if (this.#isForgotten) this.#store.drop(...full)
+    // A removal fails only without vminit, where nothing is open then.
+    else if (full.length > 0) await this.#store.remove(...full).catch(() => {})
+  }
+
+  /** Nobody waits any more until vminit has closed what is removed. */
+  forget(): void {
+    this.#isForgotten = true
   }
 
   removeAll(): Promise<void> {
@@ -107,5 +116,5 @@ export async function discardStored(
     const fd = store.take(name)
     if (fd !== undefined) streams.close(fd)
   }
-  await Promise.allSettled(names.map((name) => store.remove(name)))
+  if (names.length > 0) await store.remove(...names).catch(() => {})
 }

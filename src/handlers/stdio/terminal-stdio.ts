@@ -57,7 +57,7 @@ export function terminalByCalls({ os, master, stdin, stored }: Terminal): Stdio 
     stored,
   })
   const resize = resizer(os, master, () => !output.isClosed)
-  return stdioOf({ stdin, stdout: output, stderr: output, resize })
+  return stdioOf({ stdin, stdout: output, stderr: output, resize }, stored)
 }
 
 /** Owns the connection and the pipe unless it throws. */
@@ -77,7 +77,7 @@ export function terminalByPort({ os, master, stdin, stored }: Terminal, output: 
     await Promise.all([stdin.close(), stored.remove('master')])
   })
   const resize = resizer(os, master, () => isOpen)
-  return stdioOf({ stdin, stdout: output, stderr: output, resize }, closed)
+  return stdioOf({ stdin, stdout: output, stderr: output, resize }, stored, closed)
 }
 
 /** Once the master is closed, its number may be another file's. */

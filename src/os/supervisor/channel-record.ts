@@ -69,11 +69,15 @@ const NAME_BYTES = 31
 const NAME_AT = 8
 const RESULT_AT = NAME_AT + NAME_BYTES + 1
 
+/** In the result of a command about the store: a success is not answered. */
+export const ONLY_REFUSAL = 1
+
 /** Throws RangeError for a name that is too long. */
-export function encodeNamed(kind: number, name: string): Buffer {
+export function encodeNamed(kind: number, name: string, result = 0): Buffer {
   if (name.length > NAME_BYTES) throw new RangeError(`name ${name}: longer than ${NAME_BYTES} bytes`)
   const record = encodeCommand(kind)
   record.write(name, NAME_AT, 'latin1')
+  record.writeInt32LE(result, RESULT_AT)
   return record
 }
 

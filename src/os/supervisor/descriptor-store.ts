@@ -2,15 +2,16 @@ import { AgentError } from '../../base/errors.ts'
 import type { Logger } from '../../base/log.ts'
 import { errnoName } from '../errors.ts'
 import type { Fd } from '../streams/streams.ts'
-import { decodeStoreResult, encodeNamed, RecordKind } from './channel-record.ts'
+import { decodeStoreResult, encodeNamed, ONLY_REFUSAL, RecordKind } from './channel-record.ts'
 import type { ChannelWriter } from './channel-writer.ts'
 import type { DescriptorStore } from './supervisor.ts'
 
+/** Of vminit's store (native/init/kept/store.h). */
+const CAPACITY = 8192
+
 interface Unanswered {
   readonly command: 'store' | 'remove'
-  /** Those that vminit has not answered yet. */
-  readonly names: string[]
-  refusal: AgentError | undefined
+  readonly name: string
   readonly answered: PromiseWithResolvers<void>
 }
 
@@ -19,6 +20,8 @@ export class VminitStore implements DescriptorStore {
   readonly #writer: Pick<ChannelWriter, 'post' | 'sendDescriptors'>
   readonly #log: Logger
   readonly #inherited: Map<string, Fd>
+  /** What vminit has once it has carried out all commands. */
+  readonly #names: Set<string>
   readonly #unanswered: Unanswered[] = []
   #gone: AgentError | undefined
 
@@ -31,6 +34,7 @@ export class VminitStore implements DescriptorStore {
     this.#writer = parts.writer
     this.#log = parts.log
     this.#inherited = new Map(parts.inherited)
+    this.#names = new Set(parts.inherited.keys())
   }
 
   take(name: string): Fd | undefined {
@@ -48,40 +52,50 @@ export class VminitStore implements DescriptorStore {
   }
 
   store(name: string, fd: Fd): Promise<void> {
-    return this.storeAll({ [name]: fd })
-  }
-
-  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void> {
-    const names = Object.keys(descriptors)
-    const commands = Buffer.concat(names.map((name) => encodeNamed(RecordKind.STORE, name)))
     // Send first: when this throws, no answer comes.
-    this.#writer.sendDescriptors(
-      commands,
-      Object.values(descriptors),
-      `descriptor ${names.join(' ')} in vminit`,
-    )
-    return this.#answerTo('store', names)
+    this.#writer.sendDescriptors(encodeNamed(RecordKind.STORE, name), [fd], `descriptor ${name} in vminit`)
+    this.#names.add(name)
+    return this.#answerTo('store', name)
   }
 
-  remove(name: string): Promise<void> {
+  storeAll(descriptors: Readonly<Record<string, Fd>>): void {
+    const names = Object.keys(descriptors)
+    const all = names.join(' ')
+    if (this.#names.size + names.length > CAPACITY) throw refusalOf(all, 'ENOSPC')
+    const commands = names.map((name) => encodeNamed(RecordKind.STORE, name, ONLY_REFUSAL))
+    const fds = Object.values(descriptors)
+    this.#writer.sendDescriptors(Buffer.concat(commands), fds, `descriptors ${all} in vminit`)
+    for (const name of names) this.#names.add(name)
+  }
+
+  async remove(...names: readonly string[]): Promise<void> {
+    await Promise.all(names.map((name) => this.#remove(name)))
+  }
+
+  drop(...names: readonly string[]): void {
+    for (const name of names) {
+      this.#names.delete(name)
+      this.#writer.post(encodeNamed(RecordKind.UNSTORE, name, ONLY_REFUSAL))
+    }
+  }
+
+  #remove(name: string): Promise<void> {
+    this.#names.delete(name)
     this.#writer.post(encodeNamed(RecordKind.UNSTORE, name))
-    return this.#answerTo('remove', [name])
+    return this.#answerTo('remove', name)
   }
 
   answered(record: Buffer): void {
     const { name, errno } = decodeStoreResult(record)
-    const [next] = this.#unanswered
-    const wanted = next?.names.shift()
-    if (wanted !== name)
-      this.#log.error('answer of vminit to another command', { name, wanted: wanted ?? 'none' })
-    else if (errno !== 0 && next?.command === 'store') {
-      this.#log.error('descriptor not stored', { name, errno: errnoName(errno) })
-      next.refusal ??= refusalOf(name, errnoName(errno))
+    const isAwaited = this.#unanswered[0]?.name === name
+    const next = isAwaited ? this.#unanswered.shift() : undefined
+    if (next !== undefined && (errno === 0 || next.command === 'remove')) {
+      next.answered.resolve()
+      return
     }
-    if (next === undefined || next.names.length > 0) return
-    this.#unanswered.shift()
-    if (next.refusal === undefined) next.answered.resolve()
-    else next.answered.reject(next.refusal)
+    this.#names.delete(name)
+    this.#log.error('descriptor not stored', { name, errno: errno === 0 ? 'none' : errnoName(errno) })
+    next?.answered.reject(refusalOf(name, errnoName(errno)))
   }
 
   /** Rejects all waits. */
@@ -90,10 +104,10 @@ export class VminitStore implements DescriptorStore {
     for (const { answered } of this.#unanswered.splice(0)) answered.reject(error)
   }
 
-  #answerTo(command: Unanswered['command'], names: string[]): Promise<void> {
+  #answerTo(command: Unanswered['command'], name: string): Promise<void> {
     const answered = Promise.withResolvers<void>()
     answered.promise.catch(() => {})
-    if (this.#gone === undefined) this.#unanswered.push({ command, names, refusal: undefined, answered })
+    if (this.#gone === undefined) this.#unanswered.push({ command, name, answered })
     else answered.reject(this.#gone)
     return answered.promise
   }

@@ -57,7 +57,7 @@ export class ExitChannel implements Exits, Supervisor {
   /** Numbered exits, in the order of their numbers and times. */
   readonly #unacknowledged: ChannelRecord[] = []
   /** The begin of an incomplete record. */
-  #unread = Buffer.alloc(0)
+  #unread: Buffer = Buffer.alloc(0)
   #overflowAtNs = -1n
   #gone: AgentError | undefined
 
@@ -144,7 +144,7 @@ export class ExitChannel implements Exits, Supervisor {
       const chunk = this.#parts.streams.tryRead(this.#parts.fd, READ_BYTES)
       if (chunk === undefined) return true
       if (chunk.length === 0) return false
-      const unread = Buffer.concat([this.#unread, chunk])
+      const unread = this.#unread.length === 0 ? chunk : Buffer.concat([this.#unread, chunk])
       const whole = unread.length - (unread.length % RECORD_BYTES)
       this.#unread = unread.subarray(whole)
       for (let at = 0; at < whole; at += RECORD_BYTES) this.#accept(unread.subarray(at, at + RECORD_BYTES))

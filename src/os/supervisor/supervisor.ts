@@ -54,10 +54,12 @@ export interface DescriptorStore {
    * (RESOURCE_EXHAUSTED), on a refusal (INTERNAL), or when vminit is gone (FAILED_PRECONDITION).
    */
   store(name: string, fd: Fd): Promise<void>
-  /** The same for up to three descriptors by name. */
-  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void>
-  /** Resolves when vminit has closed its descriptor, or had none. Rejects when vminit is gone. */
-  remove(name: string): Promise<void>
+  /** Like `store` for up to three descriptors, without an answer. Throws RESOURCE_EXHAUSTED when the store is full. */
+  storeAll(descriptors: Readonly<Record<string, Fd>>): void
+  /** Resolves when vminit has closed its descriptors, or had none. Rejects when vminit is gone. */
+  remove(...names: readonly string[]): Promise<void>
+  /** Like `remove`, for nobody who waits. */
+  drop(...names: readonly string[]): void
 }
 
 export interface Supervisor {

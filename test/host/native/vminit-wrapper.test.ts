@@ -122,9 +122,10 @@ describe.each([
       expect(status).toBe(0)
       expect(stdout.split('\n')).toEqual([
         ...['one: ok', 'two: ok', 'two: EEXIST', 'no name: EINVAL', 'gone: ok'],
-        ...['nothing: EINVAL', 'gone: ok', 'gone: ENOENT', 'four: ok', 'five: ok'],
+        ...['nothing: EINVAL', 'gone: ok', 'gone: ENOENT', 'five: EEXIST'],
         // The content of each descriptor identifies it. The next line lists all descriptors of the second agent.
-        ...['one 6: 1', 'two 7: 2', 'four 8: 4', 'five 9: 5', 'three 10: 3', '0 1 2 3 4 5 6 7 8 9 10 '],
+        ...['one 6: 1', 'two 7: 2', 'four 8: 4', 'five 9: 5', 'six 10: 5', 'three 11: 3'],
+        '0 1 2 3 4 5 6 7 8 9 10 11 ',
         ...['more: ENOSPC', '2 refused', '8192 given, one more opened', ''],
       ])
       expect(stderr).toMatch(/^(vminit: the agent exited with status 1: restart \d in \d+ ms\n){2}$/)

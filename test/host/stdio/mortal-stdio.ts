@@ -30,10 +30,15 @@ const descriptors: DescriptorStore = {
   handOver: (name, fd) => stored.set(name, fd),
   names: () => [...stored.keys()],
   store: async (name, fd) => tell(`store ${name}`, fd),
-  storeAll: async (all) => {
+  storeAll: (all) => {
     for (const [name, fd] of Object.entries(all)) tell(`store ${name}`, fd)
   },
-  remove: async (name) => tell(`remove ${name}`),
+  remove: async (...names) => {
+    for (const name of names) tell(`remove ${name}`)
+  },
+  drop: (...names) => {
+    for (const name of names) tell(`remove ${name}`)
+  },
 }
 
 const os = { clock: linuxClock(native), streams, descriptors }

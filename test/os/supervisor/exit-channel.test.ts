@@ -2,13 +2,18 @@ import { openSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { jsonLogger } from '../../../src/base/log.ts'
+import { jsonLogger, silentLogger } from '../../../src/base/log.ts'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Files } from '../../../src/os/files/files.ts'
 import { linuxFiles } from '../../../src/os/files/linux-files.ts'
 import type { Native } from '../../../src/os/native.ts'
 import { linuxStreams } from '../../../src/os/streams/linux-streams.ts'
-import { decodeStoreResult, RECORD_BYTES, RecordKind } from '../../../src/os/supervisor/channel-record.ts'
+import {
+  decodeStoreResult,
+  ONLY_REFUSAL,
+  RECORD_BYTES,
+  RecordKind,
+} from '../../../src/os/supervisor/channel-record.ts'
 import { ChannelWriter } from '../../../src/os/supervisor/channel-writer.ts'
 import { VminitStore } from '../../../src/os/supervisor/descriptor-store.ts'
 import { ExitChannel } from '../../../src/os/supervisor/exit-channel.ts'
@@ -302,21 +307,42 @@ describe('the store of descriptors in vminit', () => {
     await expect(descriptors.remove('pipe')).rejects.toThrow('vminit is gone')
   })
 
-  it('passes several in one message, and waits for all answers', async () => {
-    const { descriptors, vminit } = openChannel()
+  it('passes several in one message, which is answered only by refusals', async () => {
+    const { descriptors, lines, vminit } = openChannel()
     const [reading, writing] = unwrap('open', 'a pipe', native.pipe())
-    const stored = descriptors.storeAll({ 'p1-stdin': reading, 'p1-stdout': writing })
+    descriptors.storeAll({ 'p1-stdin': reading, 'p1-stdout': writing })
     const { data, fds } = unwrap('receive', 'a message', native.recvMessage(vminit, 2 * RECORD_BYTES))
-    expect([0, RECORD_BYTES].map((at) => decodeStoreResult(data.subarray(at)).name)).toEqual([
-      'p1-stdin',
-      'p1-stdout',
+    const records = [0, RECORD_BYTES].map((at) => decodeStoreResult(data.subarray(at)))
+    expect(records).toEqual([
+      { name: 'p1-stdin', errno: ONLY_REFUSAL },
+      { name: 'p1-stdout', errno: ONLY_REFUSAL },
     ])
     expect(fds.map((fd) => native.pipeSize(fd) > 0)).toEqual([true, true])
-    native.write(vminit, storeResult('p1-stdin', 28))
-    expect(await isPending(stored)).toBe(true)
-    native.write(vminit, storeResult('p1-stdout', 0))
-    await expect(stored).rejects.toThrow('store descriptor p1-stdin in vminit: ENOSPC')
+    const removed = descriptors.remove('p1-stdin')
+    native.write(vminit, Buffer.concat([storeResult('p1-stdout', 24), storeResult('p1-stdin', 0)]))
+    await removed
+    expect(JSON.parse(lines.join(''))).toMatchObject({
+      msg: 'descriptor not stored',
+      name: 'p1-stdout',
+      errno: 'EMFILE',
+    })
+    descriptors.drop('p1-stdout')
+    await Promise.resolve()
+    const dropped = unwrap('read', 'the commands', native.read(vminit, 10 * RECORD_BYTES))
+    expect(decodeStoreResult(dropped.subarray(-RECORD_BYTES))).toEqual({
+      name: 'p1-stdout',
+      errno: ONLY_REFUSAL,
+    })
     for (const fd of [...fds, reading, writing, vminit]) native.close(fd)
+  })
+
+  it('knows that vminit is full without its answer', () => {
+    const inherited = new Map(Array.from({ length: 8191 }, (_, index) => [`n${index}`, index]))
+    const writer = { post: () => {}, sendDescriptors: () => {} }
+    const store = new VminitStore({ writer, inherited, log: silentLogger() })
+    expect(() => store.storeAll({ one: 0, two: 0 })).toThrow('ENOSPC: the store is full')
+    store.drop('n0')
+    store.storeAll({ one: 0, two: 0 })
   })
 
   it('sends the removals of a moment by one write', async () => {

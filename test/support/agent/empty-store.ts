@@ -5,6 +5,7 @@ export const emptyStore: DescriptorStore = {
   handOver: () => {},
   names: () => [],
   store: async () => {},
-  storeAll: async () => {},
+  storeAll: () => {},
   remove: async () => {},
+  drop: () => {},
 }

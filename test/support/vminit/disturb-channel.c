@@ -58,6 +58,8 @@ static struct record any_record(void) {
   bool about_store = record.kind == RECORD_STORE || record.kind == RECORD_UNSTORE;
   if (about_store && random_below(10) != 0)
     snprintf(record.name, sizeof record.name, "n%u", (unsigned)random_below(500));
+  /* Each of them is answered. */
+  if (about_store && record.result == ONLY_REFUSAL) record.result = 0;
   if (record.version == RECORD_VERSION && about_store) memcpy(names[asked++], record.name, RECORD_NAME_BYTES);
   return record;
 }

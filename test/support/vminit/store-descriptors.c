@@ -59,10 +59,10 @@ static void store_pipe(const char *name, char content) {
   close(ends[1]);
 }
 
-/* Sends two records with their descriptors in one message. */
+/* Sends two records with their descriptors in one message. Only a refusal is answered. */
 static void store_two(const char *first, const char *second) {
-  struct record records[2] = {{.version = RECORD_VERSION, .kind = RECORD_STORE},
-                              {.version = RECORD_VERSION, .kind = RECORD_STORE}};
+  struct record records[2] = {{.version = RECORD_VERSION, .kind = RECORD_STORE, .result = ONLY_REFUSAL},
+                              {.version = RECORD_VERSION, .kind = RECORD_STORE, .result = ONLY_REFUSAL}};
   snprintf(records[0].name, RECORD_NAME_BYTES, "%s", first);
   snprintf(records[1].name, RECORD_NAME_BYTES, "%s", second);
   int ends[2][2];
@@ -71,8 +71,6 @@ static void store_two(const char *first, const char *second) {
   const int fds[] = {ends[0][0], ends[1][0], -1};
   if (message_send_some(CHANNEL_FD, records, sizeof records, fds) != sizeof records) exit(2);
   for (int i = 0; i < 4; i++) close(ends[i / 2][i % 2]);
-  print_answer(first);
-  print_answer(second);
 }
 
 static void store_some(void) {
@@ -86,6 +84,8 @@ static void store_some(void) {
   print_answer("gone");
   print_answer("gone");
   store_two("four", "five");
+  store_two("five", "six");
+  print_answer("five");
   store_pipe("three", '3');
 }
 

@@ -1,9 +1,12 @@
 import { constants } from 'node:os'
+import { AgentError } from '../../../../src/base/errors.ts'
 import { silentLogger } from '../../../../src/base/log.ts'
+import { kernelError } from '../../../../src/os/errors.ts'
 import type { Fd, Streams } from '../../../../src/os/streams/streams.ts'
 import {
   decodeStoreResult,
   encodeNamed,
+  ONLY_REFUSAL,
   RECORD_BYTES,
   RecordKind,
 } from '../../../../src/os/supervisor/channel-record.ts'
@@ -55,17 +58,26 @@ export class FakeDescriptors implements DescriptorStore {
     return this.#store.store(name, fd)
   }
 
-  storeAll(descriptors: Readonly<Record<string, Fd>>): Promise<void> {
-    return this.#store.storeAll(descriptors)
+  storeAll(descriptors: Readonly<Record<string, Fd>>): void {
+    const isFull = this.#stored.size + Object.keys(descriptors).length > this.capacity
+    const errno = this.refusal ?? (isFull ? 'ENOSPC' : undefined)
+    if (errno === 'ENOSPC') throw new AgentError('RESOURCE_EXHAUSTED', 'store descriptors in vminit: ENOSPC')
+    if (errno !== undefined) throw kernelError('store', 'descriptors in vminit', errno)
+    this.#store.storeAll(descriptors)
   }
 
-  remove(name: string): Promise<void> {
-    return this.#store.remove(name)
+  drop(...names: readonly string[]): void {
+    this.#store.drop(...names)
+  }
+
+  remove(...names: readonly string[]): Promise<void> {
+    return this.#store.remove(...names)
   }
 
   #connect(): VminitStore {
     const inherited = new Map([...this.#stored].map(([name, fd]) => [name, this.#streams.duplicate(fd)]))
-    const answer = (name: string, errno: number) => {
+    const answer = (command: Buffer, name: string, errno: number) => {
+      if (errno === 0 && command.readInt32LE(RESULT_AT) === ONLY_REFUSAL) return
       const record = encodeNamed(RecordKind.STORE_RESULT, name)
       record.writeInt32LE(errno, RESULT_AT)
       queueMicrotask(() => store.answered(record))
@@ -76,8 +88,9 @@ export class FakeDescriptors implements DescriptorStore {
       writer: {
         sendDescriptors: (commands, fds) => {
           for (const [index, fd] of fds.entries()) {
-            const { name } = decodeStoreResult(commands.subarray(index * RECORD_BYTES))
-            answer(name, this.#put(name, fd))
+            const command = commands.subarray(index * RECORD_BYTES)
+            const { name } = decodeStoreResult(command)
+            answer(command, name, this.#put(name, fd))
           }
         },
         post: (command) => {
@@ -85,7 +98,7 @@ export class FakeDescriptors implements DescriptorStore {
           const fd = this.#stored.get(name)
           this.#stored.delete(name)
           if (fd !== undefined) this.#streams.close(fd)
-          answer(name, fd === undefined ? constants.errno.ENOENT : 0)
+          answer(command, name, fd === undefined ? constants.errno.ENOENT : 0)
         },
       },
     })
