@@ -68,6 +68,9 @@ export interface Call {
   beforeEffect(): void
 }
 
+/** For work that seldom waits, so that most calls make no signal. */
+export type Waiting = Pick<Call, 'signal'>
+
 /** The agent's own work, which no caller sends again. */
 export const NO_CALLER: Call = {
   signal: neverAborted,

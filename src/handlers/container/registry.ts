@@ -1,6 +1,7 @@
 import { AgentError, type StatusCodeName } from '../../base/errors.ts'
 import { isWithin } from '../../base/paths.ts'
 import { inStep } from '../../base/step.ts'
+import type { Waiting } from '../../state/request.ts'
 import type { ProcessOwners } from '../process/owner.ts'
 import { Container, type ContainerParts } from './container.ts'
 import type { ContainerNames } from './container-names.ts'
@@ -98,16 +99,16 @@ export class ContainerRegistry implements ProcessOwners {
     return { container, parts: container.state.parts }
   }
 
-  async waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<FoundContainer> {
+  async waitFor(id: string, code: StatusCodeName, call: Waiting): Promise<FoundContainer> {
     const container = this.tryGet(id)
     if (container?.state.name === 'creating') {
-      await inStep('container', `${id}: creating`, () => container.changed(container.state, signal))
+      await inStep('container', `${id}: creating`, () => container.changed(container.state, call.signal))
     }
     return this.get(id, code)
   }
 
   async waitForLiving(id: string, signal: AbortSignal): Promise<ContainerParts> {
-    const { container } = await this.waitFor(id, 'INTERNAL', signal)
+    const { container } = await this.waitFor(id, 'INTERNAL', { signal })
     let { state } = container
     for (; state.name === 'starting' || state.name === 'updating'; { state } = container) {
       await inStep('container', `${id}: ${state.name}`, () => container.changed(state, signal))

@@ -32,7 +32,7 @@ export async function startContainer(
   { signal, number }: Call,
 ): Promise<void> {
   const { containers, sandboxState, oom } = dependencies
-  const { container } = await containers.waitFor(request.containerId, 'INTERNAL', signal)
+  const { container } = await containers.waitFor(request.containerId, 'INTERNAL', { signal })
   while (container.state.name === 'updating') await container.changed(container.state, signal)
   const { parts, interrupted } = container.beginStart(number)
   let succeeded = false

@@ -4,6 +4,7 @@ import { type HangupState, ProcessState } from '../../gen/state/container.ts'
 import type { ContainerRules } from '../../oci/denied-calls.ts'
 import type { PciAddresses } from '../../oci/pci-environment.ts'
 import type { Os } from '../../os/os.ts'
+import type { Waiting } from '../../state/request.ts'
 import type { Cgroup } from '../cgroup/cgroup.ts'
 import type { ContainerProcess } from './process.ts'
 import type { ProcessTable } from './process-table.ts'
@@ -49,8 +50,8 @@ export interface ProcessOwners {
     id: string,
     code: StatusCodeName,
   ): { readonly container: { readonly awaitsStart: boolean }; readonly parts: ProcessOwner }
-  /** Waits for the end of a creation. Throws like `get`, or the reason of `signal`. */
-  waitFor(id: string, code: StatusCodeName, signal: AbortSignal): Promise<{ readonly parts: ProcessOwner }>
+  /** Waits for the end of a creation. Throws like `get`, or the reason of the call's signal. */
+  waitFor(id: string, code: StatusCodeName, call: Waiting): Promise<{ readonly parts: ProcessOwner }>
   /**
    * Waits for the end of a creation, start or update. Throws INTERNAL unless the container is created or running, NOT_FOUND
    * when its first process has ended, or the reason of `signal`.

@@ -2,6 +2,7 @@ import { neverAborted } from '../../base/abort.ts'
 import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import { SerialQueue } from '../../base/serial-queue.ts'
+import type { Waiting } from '../../state/request.ts'
 import type { ContainerProcess } from './process.ts'
 
 type Entry =
@@ -66,9 +67,9 @@ export class ProcessTable {
   }
 
   /** Waits for the end of a start. Throws NOT_FOUND, or the reason of `signal`. */
-  async waitFor(execId: string, signal: AbortSignal): Promise<ContainerProcess> {
+  async waitFor(execId: string, call: Waiting): Promise<ContainerProcess> {
     const key = this.#key(execId)
-    while ((this.#entries.get(key)?.name ?? 'tracked') !== 'tracked') await this.#changes.next(signal)
+    while ((this.#entries.get(key)?.name ?? 'tracked') !== 'tracked') await this.#changes.next(call.signal)
     return this.get(execId)
   }
 

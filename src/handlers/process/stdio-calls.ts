@@ -8,7 +8,7 @@ import type {
   WriteStreamRequest,
   WriteStreamResponse,
 } from '../../gen/agent.ts'
-import type { Call } from '../../state/request.ts'
+import type { Call, Waiting } from '../../state/request.ts'
 import { NO_OUTPUT, type OutputRead } from '../stdio/process-streams.ts'
 import type { Stdio } from '../stdio/stdio.ts'
 import type { ProcessOwners } from './owner.ts'
@@ -29,7 +29,7 @@ export async function writeStdin(
 ): Promise<WriteStreamResponse> {
   const { signal } = call
   try {
-    const { stdin } = await stdioOf(dependencies, request, signal)
+    const { stdin } = await stdioOf(dependencies, request, call)
     const data = call.data ?? request.data
     const bytes = data.length
     if (bytes > 0) {
@@ -76,18 +76,18 @@ function checkName({ outputRead }: Call): void {
 export async function closeStdin(
   dependencies: StdioCallContext,
   request: CloseStdinRequest,
-  { signal }: Call,
+  call: Call,
 ): Promise<void> {
-  const { stdin } = await stdioOf(dependencies, request, signal)
-  await abortable(stdin.end(), signal)
+  const { stdin } = await stdioOf(dependencies, request, call)
+  await abortable(stdin.end(), call.signal)
 }
 
 export async function ttyWinResize(
   dependencies: StdioCallContext,
   request: TtyWinResizeRequest,
-  { signal }: Call,
+  call: Call,
 ): Promise<void> {
-  const stdio = await stdioOf(dependencies, request, signal)
+  const stdio = await stdioOf(dependencies, request, call)
   stdio.resize(request.row, request.column)
 }
 
@@ -95,12 +95,12 @@ export async function ttyWinResize(
 async function openStdio(
   dependencies: StdioCallContext,
   request: ReadStreamRequest,
-  { signal, sentBefore }: Call,
+  call: Call,
 ): Promise<Stdio | undefined> {
   try {
-    return await stdioOf(dependencies, request, signal)
+    return await stdioOf(dependencies, request, call)
   } catch (error) {
-    if (sentBefore === true && isGone(error)) return undefined
+    if (call.sentBefore === true && isGone(error)) return undefined
     throw error
   }
 }
@@ -112,8 +112,8 @@ function isGone(error: unknown): boolean {
 async function stdioOf(
   { containers }: Pick<StdioCallContext, 'containers'>,
   { containerId, execId }: { readonly containerId: string; readonly execId: string },
-  signal: AbortSignal,
+  call: Waiting,
 ): Promise<Stdio> {
-  const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
-  return (await parts.processes.waitFor(execId, signal)).stdio
+  const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', call)
+  return (await parts.processes.waitFor(execId, call)).stdio
 }

@@ -15,10 +15,9 @@ export async function waitProcess(
   { containerId, execId }: WaitProcessRequest,
   call: Call,
 ): Promise<WaitProcessResponse> {
-  const { signal } = call
-  const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', signal)
-  const process = await parts.processes.waitFor(execId, signal)
-  const status = await inStep('exit', execId, () => abortable(process.reported, signal))
+  const { parts } = await containers.waitFor(containerId, 'INVALID_ARGUMENT', call)
+  const process = await parts.processes.waitFor(execId, call)
+  const status = await inStep('exit', execId, () => abortable(process.reported, call.signal))
   // Record the answer itself: a delivered answer to another waiter may remove the process first.
   requests.take(
     call,

@@ -3,7 +3,7 @@ import { Changes } from '../../base/changes.ts'
 import { AgentError } from '../../base/errors.ts'
 import type { Clock } from '../../os/clock.ts'
 import type { Fd, Streams } from '../../os/streams/streams.ts'
-import type { Call, TakenByRequests } from '../../state/request.ts'
+import type { Call, TakenByRequests, Waiting } from '../../state/request.ts'
 import { JournalPage } from './journal-page.ts'
 import { OutputFile, type OutputTaker } from './output-file.ts'
 import type { OutputTail } from './output-replay.ts'
@@ -88,10 +88,10 @@ export class OutputStream implements ProcessOutput {
     this.#readers++
     try {
       if (this.#mayGrow && maxBytes > this.#capacityBytes) this.#grow(maxBytes)
-      const file = this.#file ?? (await this.#open())
+      const file = this.#file ?? (await this.#openFor(call))
       const taker = takerOf(call)
       file.acknowledge(taker)
-      return await this.#next(file, Math.min(maxBytes, this.#capacityBytes), { signal: call.signal, taker })
+      return await this.#next(file, Math.min(maxBytes, this.#capacityBytes), { call, taker })
     } finally {
       this.#readers--
       this.#readAtMs = this.#clock.monotonicMs()
@@ -128,6 +128,13 @@ export class OutputStream implements ProcessOutput {
       this.#releaseWhenUnused()
     }
     return this.#released.promise
+  }
+
+  /** Throws when the call is over by then. */
+  async #openFor(call: Waiting): Promise<OutputFile> {
+    const file = await this.#open()
+    call.signal.throwIfAborted()
+    return file
   }
 
   /** Stores the file before anything is read into it. */
@@ -172,19 +179,19 @@ export class OutputStream implements ProcessOutput {
     if (this.#streams.growPipe(this.#source.fd, wanted)) this.#capacityBytes = wanted
   }
 
+  /** Looks at the signal only to wait, because a call makes it at its first use. */
   async #next(
     file: OutputFile,
     maxBytes: number,
-    { signal, taker }: { readonly signal: AbortSignal; readonly taker: OutputTaker },
+    { call, taker }: { readonly call: Waiting; readonly taker: OutputTaker },
   ): Promise<OutputRead> {
     for (;;) {
-      signal.throwIfAborted()
       const again = file.takenBy(taker.number)
       if (again !== undefined) return again
       if (!file.hasRoom) {
         // Do not wait for room: a closed stream frees no records.
         if (this.#closed) return NO_OUTPUT
-        await this.#changes.next(signal)
+        await this.#changes.next(call.signal)
         continue
       }
       const { unread } = file
@@ -198,7 +205,7 @@ export class OutputStream implements ProcessOutput {
       if (moved === undefined && !isFinal) {
         this.#trimLater(file)
         this.#watch()
-        await this.#changes.next(signal)
+        await this.#changes.next(call.signal)
       } else if (moved === undefined || moved === 0) this.#ended = true
       else if (isFinal) this.#countRest(moved)
     }

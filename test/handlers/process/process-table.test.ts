@@ -57,7 +57,7 @@ describe('ProcessTable', () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
     expect(() => processes.get('e1')).toThrow('Process not found: invalid exec id')
-    const waited = processes.waitFor('e1', neverAborted)
+    const waited = processes.waitFor('e1', { signal: neverAborted })
     const added = processOf(2)
     reservation.publish(added)
     expect(await waited).toBe(added)
@@ -66,7 +66,7 @@ describe('ProcessTable', () => {
   it('frees the exec id of a failed start', async () => {
     const { processes } = table()
     const reservation = processes.reserve('e1')
-    const waited = processes.waitFor('e1', neverAborted)
+    const waited = processes.waitFor('e1', { signal: neverAborted })
     reservation.abandon()
     await expect(waited).rejects.toMatchObject({ code: 'NOT_FOUND' })
     processes.reserve('e1')
