@@ -85,8 +85,13 @@ function messageFieldsSource(encodedSet: Uint8Array): string {
     '  readonly oneof?: string',
     '}',
     `export const REQUESTS: Readonly<Record<string, string>> = ${JSON.stringify(requests, undefined, 2)}`,
-    'export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = ' +
-      JSON.stringify(Object.fromEntries(fields), undefined, 1),
+    'type Fields = Readonly<Record<string, readonly MessageField[]>>',
+    'let fields: Fields | undefined',
+    '/** By message. Made at the first use, because a start uses none. */',
+    'export function messageFields(): Fields {',
+    `  fields ??= ${JSON.stringify(Object.fromEntries(fields), undefined, 1)}`,
+    '  return fields',
+    '}',
     '',
   ].join('\n')
 }

@@ -144,7 +144,11 @@ export const REQUESTS: Readonly<Record<string, string>> = {
   "microvm.instance.v1.SecretService/ListSecrets": "microvm.instance.v1.ListSecretsRequest",
   "microvm.instance.v1.SecretService/RemoveSecret": "microvm.instance.v1.RemoveSecretRequest"
 }
-export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> = {
+type Fields = Readonly<Record<string, readonly MessageField[]>>
+let fields: Fields | undefined
+/** By message. Made at the first use, because a start uses none. */
+export function messageFields(): Fields {
+  fields ??= {
  "grpc.CreateContainerRequest": [
   {
    "number": 1,
@@ -4012,4 +4016,6 @@ export const MESSAGE_FIELDS: Readonly<Record<string, readonly MessageField[]>> =
    "property": "tenant"
   }
  ]
+}
+  return fields
 }

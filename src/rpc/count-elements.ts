@@ -1,6 +1,6 @@
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire'
 import { AgentError, messageOf } from '../base/errors.ts'
-import { MESSAGE_FIELDS, type MessageField } from '../gen/message-fields.ts'
+import { type MessageField, messageFields } from '../gen/message-fields.ts'
 import { LIMITS } from './limits.ts'
 
 type FieldsByNumber = ReadonlyMap<number, MessageField>
@@ -62,7 +62,7 @@ export function undecodable(error: unknown): AgentError {
 function fieldsOf(message: string): FieldsByNumber {
   let fields = fieldsByMessage.get(message)
   if (fields === undefined) {
-    fields = new Map((MESSAGE_FIELDS[message] ?? []).map((field) => [field.number, field]))
+    fields = new Map((messageFields()[message] ?? []).map((field) => [field.number, field]))
     fieldsByMessage.set(message, fields)
   }
   return fields

@@ -1,5 +1,5 @@
 import { AgentError } from '../../base/errors.ts'
-import { MESSAGE_FIELDS, type MessageField } from '../../gen/message-fields.ts'
+import { type MessageField, messageFields } from '../../gen/message-fields.ts'
 
 /**
  * The JSON that a rule gets, as Kata's agent writes it: fields by their proto names, and `null` for an absent message, oneof
@@ -42,7 +42,7 @@ function membersOf(message: string): readonly Member[] {
 
 /** The fields in their order, then the oneofs. */
 function makeMembers(message: string): readonly Member[] {
-  const fields = MESSAGE_FIELDS[message]
+  const fields = messageFields()[message]
   if (fields === undefined) throw new AgentError('INTERNAL', `${message}: not a known message`)
   const oneofs = new Set(fields.flatMap(({ oneof }) => (oneof === undefined ? [] : [oneof])))
   return [

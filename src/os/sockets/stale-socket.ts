@@ -1,12 +1,14 @@
+import { lstatSync } from 'node:fs'
 import { errnoOf } from '../../base/errors.ts'
 import { fromNodeError } from '../errors.ts'
-import { lstat, unlink } from '../files/node-files.ts'
+import { unlink } from '../files/node-files.ts'
 
 /** Removes a socket file without a listener, left by an ended process. Leaves anything else. */
 export async function removeStaleSocket(path: string): Promise<void> {
   try {
-    const status = await lstat(path)
-    if (status.isSocket() && !(await isAnswered(path))) await unlink(path)
+    // Not on a thread: the first trip to one makes all threads, which takes a millisecond.
+    const status = lstatSync(path, { throwIfNoEntry: false })
+    if (status?.isSocket() && !(await isAnswered(path))) await unlink(path)
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromNodeError('listen', path, error)
   }

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import { checkInput } from '../../../src/agent/policy/check-input.ts'
 import * as agent from '../../../src/gen/agent.ts'
-import { MESSAGE_FIELDS, REQUESTS } from '../../../src/gen/message-fields.ts'
+import { messageFields, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { LinuxSyscall, POSIXRlimit, Spec } from '../../../src/gen/oci.ts'
 
 describe('the generated fields', () => {
   it('have the names of the generated messages', () => {
     for (const { fullName, methods } of [agent.AgentServiceDefinition]) {
       for (const { name, requestType } of Object.values(methods)) {
-        const fields = MESSAGE_FIELDS[REQUESTS[`${fullName}/${name}`] ?? ''] ?? []
+        const fields = messageFields()[REQUESTS[`${fullName}/${name}`] ?? ''] ?? []
         const known = Object.keys(requestType.decode(new Uint8Array()))
         expect(fields.map(({ property }) => property)).toEqual(known)
       }
@@ -22,7 +22,7 @@ describe('the generated fields', () => {
     ['grpc.Device', agent.Device],
   ] as const)('have the names of %s, too', (message, type) => {
     const known = Object.keys(type.decode(new Uint8Array()))
-    expect(MESSAGE_FIELDS[message]?.map(({ property }) => property)).toEqual(known)
+    expect(messageFields()[message]?.map(({ property }) => property)).toEqual(known)
   })
 })
 

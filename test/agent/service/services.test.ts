@@ -12,7 +12,7 @@ import type { DeclaredMethod, ServiceMethods } from '../../../src/agent/service/
 import { declaredMethods, type ServiceContext } from '../../../src/agent/service/services.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
-import { MESSAGE_FIELDS, REQUESTS } from '../../../src/gen/message-fields.ts'
+import { messageFields, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { serviceDependencies } from '../../support/agent/service-dependencies.ts'
@@ -52,7 +52,7 @@ describe('the declared RPCs', () => {
     )
     const names = ['grpc.AgentService/WriteStdin', 'grpc.AgentService/CopyFile']
     const lastFields = names.map((name) => {
-      const { number, name: field } = MESSAGE_FIELDS[REQUESTS[name] ?? '']?.at(-1) ?? {}
+      const { number, name: field } = messageFields()[REQUESTS[name] ?? '']?.at(-1) ?? {}
       expect(field).toBe('data')
       return [name, number]
     })

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import type { Json, RecordedCall } from '../../../src/ctl/recording/recording.ts'
 import { AgentServiceDefinition } from '../../../src/gen/agent.ts'
 import { HealthDefinition } from '../../../src/gen/health.ts'
-import { MESSAGE_FIELDS, type MessageField, REQUESTS } from '../../../src/gen/message-fields.ts'
+import { type MessageField, messageFields, REQUESTS } from '../../../src/gen/message-fields.ts'
 import { IntrospectionDefinition } from '../../../src/gen/microvm/agent/v1/introspection.ts'
 import { LifecycleDefinition } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { allRecordings } from '../../recordings/recording.ts'
@@ -135,7 +135,7 @@ export class MessageBytes {
     const key = `${message} ${depth}`
     const known = this.#made.get(key)
     if (known !== undefined) return known
-    const fields = MESSAGE_FIELDS[message] ?? []
+    const fields = messageFields()[message] ?? []
     const unknown = fc.tuple(fc.integer({ min: 1, max: 0x1fffffff }), this.#value(undefined, depth))
     const field = fc.oneof(
       { weight: 1, arbitrary: unknown },
