@@ -8,6 +8,7 @@ import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
 import { DataSocket } from './data-socket.ts'
+import type { SocketHandles } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
 export interface VsockAddress {
@@ -48,6 +49,7 @@ export interface Sockets {
 }
 
 export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
+  let handles: SocketHandles | undefined
   return {
     async open(address) {
       const name = storeName(address)
@@ -70,8 +72,9 @@ export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
     removePath: (listening) => removePath(listening.address),
     dataSocket: (fd) => new DataSocket(native, fd),
     async netSocket(fd) {
-      const { SocketHandles } = await import('./socket-handles.ts')
-      return new SocketHandles(native).socket(fd)
+      const loaded = await import('./socket-handles.ts')
+      handles ??= new loaded.SocketHandles(native)
+      return handles.socket(fd)
     },
   }
 }
