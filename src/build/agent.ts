@@ -11,11 +11,13 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { Module } from 'node:module'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { messageOf } from '../base/errors.ts'
+import { ttrpcClient } from '../rpc/ttrpc/client.ts'
 import { BUNDLE_OPTIONS } from './bundle-options.ts'
 import { cached } from './cache.ts'
 import { buildNative, type NativeParts } from './native.ts'
@@ -87,14 +89,12 @@ const apart: Plugin = {
   },
 }
 
-/** The cache is of an agent that has booted, so it has the functions that a start calls. */
+/** The cache is of an agent that has served a call, so it has the functions of a start and its first answer. */
 export async function writeCodeCache(target: string): Promise<void> {
   const cache = join(target, 'agent-bundle.cache')
   const words = ['--random-seed=1', codeCacheScript, join(target, 'agent-bundle.cjs'), cache]
   try {
-    await withTemporaryFolder(tmpdir(), (folder) =>
-      runUntilBooted(target, [...words, '--server-addr', `unix://${folder}/agent.sock`]),
-    )
+    await withTemporaryFolder(tmpdir(), (folder) => runUntilAnswered(target, words, `${folder}/agent.sock`))
   } catch (error) {
     console.error(`build: no agent can run here, so agents will start 7 ms slower: ${messageOf(error)}`)
     rmSync(cache, { force: true })
@@ -103,19 +103,30 @@ export async function writeCodeCache(target: string): Promise<void> {
 }
 
 /** Runs an agent with an own /run. Throws when it does not boot. */
-async function runUntilBooted(target: string, args: readonly string[]): Promise<void> {
+async function runUntilAnswered(target: string, args: readonly string[], socket: string): Promise<void> {
   const script = 'mount -t tmpfs tmpfs /run && exec env -i "$@"'
-  const words = ['--mount', 'sh', '-c', script, 'sh', join(target, 'vminit'), '--', pinnedNode(), ...args]
+  const agent = [pinnedNode(), ...args, '--server-addr', `unix://${socket}`]
+  const words = ['--mount', 'sh', '-c', script, 'sh', join(target, 'vminit'), '--', ...agent]
   const running = spawn('unshare', words, { stdio: ['ignore', 'pipe', 'pipe'], timeout: 30_000 })
   let errors = ''
   running.stderr.on('data', (chunk: Buffer) => {
     errors += chunk.toString()
   })
   const stopOnceBooted = async () => {
-    for await (const line of createInterface(running.stdout)) if (line.includes('"booted"')) running.kill()
+    for await (const line of createInterface(running.stdout)) {
+      if (line.includes('"booted"')) await check(socket).finally(() => running.kill())
+    }
   }
   const [[status, signal]] = await Promise.all([once(running, 'close'), stopOnceBooted()])
   if (status !== 0) throw new Error(`it ended with ${status ?? signal}: ${errors.trim()}`)
+}
+
+async function check(path: string): Promise<void> {
+  const socket = connect(path)
+  await once(socket, 'connect')
+  const client = ttrpcClient(socket)
+  await client.call('grpc.Health', 'Check', new Uint8Array(0))
+  client.close()
 }
 
 export async function bundleAgent(target: string, program = entryPoint): Promise<void> {
