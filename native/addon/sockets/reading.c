@@ -24,10 +24,11 @@ static struct reading *find(struct addon *addon, int fd) {
   return reading;
 }
 
-/* Called for an error, too: the read that follows reports it. */
+/* Called for an error, too: the read that follows reports it, or takes bytes that came before. libuv has stopped then. */
 static void on_ready(uv_poll_t *poll, int status, int events) {
-  (void)status, (void)events;
+  (void)events;
   struct reading *reading = poll->data;
+  if (status != 0) uv_poll_start(poll, UV_READABLE, on_ready);
   napi_env env = reading->addon->env;
   napi_handle_scope scope;
   napi_open_handle_scope(env, &scope);

@@ -145,4 +145,21 @@ describe('DataSocket', () => {
     expect((await failed)[0]).toMatchObject({ code: expect.stringMatching('ECONNRESET|EPIPE') })
     expect(socket.destroyed).toBe(true)
   })
+
+  it('reads all that came before the other side has reset the connection', async () => {
+    let bytes = 0
+    const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
+    const reset = new DataSocket(native, one)
+    reset.on('data', (chunk) => {
+      bytes += chunk.length
+    })
+    const failed = once(reset, 'error')
+    reset.write(Buffer.alloc(1))
+    await turns()
+    native.write(other, Buffer.alloc(100_000))
+    native.close(other)
+    reset.resume()
+    expect((await failed)[0]).toMatchObject({ code: 'ECONNRESET' })
+    expect(bytes).toBe(100_000)
+  })
 })
