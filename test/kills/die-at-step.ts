@@ -3,7 +3,6 @@
 // `died` lists the steps of all deaths, `replay/deaths` those of this replay, `replay/calls` the number and method of each
 // of its calls; `plan` says how to choose.
 import fs from 'node:fs'
-import net from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
@@ -45,6 +44,8 @@ const died = new Set(linesOf(diedFile))
 const deaths = linesOf(deathsFile)
 const methods = new Map<string, string>()
 const calls = new Map<string, number>()
+/** Of data sockets, by descriptor: what was read of an envelope and its frame, and how much is to be skipped. */
+const rests = new Map<unknown, { bytes: Buffer; skip: number }>()
 /** Numbers of requests that are in files which the agent has not looked at. */
 const inFiles: string[] = []
 for (const line of linesOf(callsFile)) count(line)
@@ -65,12 +66,8 @@ if (deaths.length < plan.most) {
   const promised = { rmdir: promisify(fs.rmdir) }
   replace(promised, 'rmdir', ([path]) => removalOf('rmdir', path))
   Reflect.set(fs.rmdir, promisify.custom, promised.rmdir)
-  replace(net.Socket.prototype, '_writev', ([chunks]) => {
-    const [first] = Array.isArray(chunks) ? chunks : []
-    return envelopeOf(first?.chunk)
-  })
-  replace(net.Socket.prototype, '_write', ([chunk]) => envelopeOf(chunk))
-  follow(net.Socket.prototype)
+  replace(fs, 'writevSync', ([, chunks]) => (Array.isArray(chunks) ? envelopeOf(chunks[0]) : undefined))
+  followReads()
   const own: object = process
   const load: Callable = Reflect.get(own, 'dlopen')
   process.dlopen = (holder: object, ...words: readonly unknown[]) => {
@@ -91,6 +88,7 @@ function watched(addon: object): object {
   for (const name of CALLS.filter((each) => each in copy)) replace(copy, name, () => name)
   if ('readAt' in copy) followFiles(copy)
   if ('removeFolders' in copy) removeInSteps(copy)
+  if ('close' in copy) forgetClosed(copy)
   if ('sendFd' in copy) {
     replace(copy, 'sendFd', ([fd, data]) => toVminit(fd, data))
     replace(copy, 'write', ([fd, data]) => toVminit(fd, data))
@@ -121,6 +119,15 @@ function removeInSteps(addon: object): void {
     return Buffer.concat(errnos)
   }
   Reflect.set(addon, 'removeFolders', stepped)
+}
+
+function forgetClosed(addon: object): void {
+  const close: Callable = Reflect.get(addon, 'close')
+  const followed: Callable = (fd) => {
+    rests.delete(fd)
+    return close(fd)
+  }
+  Reflect.set(addon, 'close', followed)
 }
 
 /** Begins a call when the agent reads what is behind the header of its frame. */
@@ -175,19 +182,22 @@ function isChosen(step: string): boolean {
   return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
 }
 
-function follow(prototype: object): void {
-  const push: Callable = Reflect.get(prototype, 'push')
-  const rests = new WeakMap<object, { bytes: Buffer; skip: number }>()
-  const followed: Callable = function (chunk, ...words) {
-    if (chunk instanceof Uint8Array && typeof this === 'object' && this !== null) {
-      const rest = rests.get(this) ?? { bytes: Buffer.alloc(0), skip: 0 }
-      rests.set(this, rest)
-      rest.bytes = Buffer.concat([rest.bytes, chunk])
+/** Data sockets are what the agent reads at no position. */
+function followReads(): void {
+  const files: object = fs
+  const read: Callable = Reflect.get(files, 'readSync')
+  const followed: Callable = (fd, chunk, ...words) => {
+    const bytes = read(fd, chunk, ...words)
+    const isSocket = words.at(-1) === null && typeof fd === 'number' && typeof bytes === 'number'
+    if (isSocket && chunk instanceof Uint8Array) {
+      const rest = rests.get(fd) ?? { bytes: Buffer.alloc(0), skip: 0 }
+      rests.set(fd, rest)
+      rest.bytes = Buffer.concat([rest.bytes, chunk.subarray(0, bytes)])
       while (readEnvelope(rest));
     }
-    return push.call(this, chunk, ...words)
+    return bytes
   }
-  Reflect.set(prototype, 'push', followed)
+  Reflect.set(files, 'readSync', followed)
 }
 
 /** Takes an envelope with the present part of its frame. Returns false when there is none. */

@@ -2,7 +2,6 @@
 // agent's steps: a write of state, a command to vminit, a host name of a namespace, an answer. Before and after the step with the
 // plan's number, the plan is removed, and SIGKILL is sent to the plan's victim.
 import fs from 'node:fs'
-import net from 'node:net'
 import { join } from 'node:path'
 
 type Callable = (this: unknown, ...words: unknown[]) => unknown
@@ -83,10 +82,7 @@ function replace(
   Reflect.set(object, name, stepped)
 }
 
-replace(net.Socket.prototype, '_write', ([chunk]) => answerOf(chunk))
-replace(net.Socket.prototype, '_writev', ([chunks]) =>
-  answerOf(Array.isArray(chunks) ? chunks[0]?.chunk : undefined),
-)
+replace(fs, 'writevSync', ([, chunks]) => (Array.isArray(chunks) ? answerOf(chunks[0]) : undefined))
 const own: object = process
 const load: Callable = Reflect.get(own, 'dlopen')
 process.dlopen = (holder: object, ...words: readonly unknown[]) => {
