@@ -61,9 +61,11 @@ export class ContainersCgroup {
 
   /** The same, if the cgroup exists. */
   async limitAgain(): Promise<void> {
-    this.#standsUntilMs = 0
     const folder = this.#folder(await usesCgroupV2(this.#parts.os))
-    if ((await this.#parts.os.files.stat(folder)) !== undefined) await this.limit()
+    if ((await this.#parts.os.files.stat(folder)) === undefined) return
+    // At once before: a creation under way may just have set the limit of the memory before.
+    this.#standsUntilMs = 0
+    await this.limit()
   }
 
   /** See `Cgroup.holds`. */

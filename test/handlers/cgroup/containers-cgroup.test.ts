@@ -79,6 +79,21 @@ describe('ContainersCgroup on cgroup v2', () => {
     expect(await mibOf(`${V2}/memory.max`)).toBe(7936)
   })
 
+  it('follows the memory of the guest while a creation limits it', async () => {
+    await guestHas(4096, 4000)
+    const cgroup = cgroupOf()
+    const { files } = os
+    const { stat } = files
+    files.stat = async (path) => {
+      files.stat = stat
+      await cgroup.limit()
+      await guestHas(8192, 8000)
+      return files.stat(path)
+    }
+    await cgroup.limitAgain()
+    expect(await mibOf(`${V2}/memory.max`)).toBe(7936)
+  })
+
   it('has the limit of the last second, which many creations share', async () => {
     await guestHas(4096, 4000)
     const cgroup = cgroupOf()
