@@ -44,6 +44,7 @@ export class DataSocket extends EventEmitter<Events> {
   writableNeedDrain = false
   #isReading = false
   #isEnding = false
+  #hasFinished = false
   /** The number of the addon's watch. */
   #watch: number | undefined
   #unsent: Unsent[] = []
@@ -86,7 +87,7 @@ export class DataSocket extends EventEmitter<Events> {
   end(): void {
     if (!this.writable) return
     this.#isEnding = true
-    if (this.#unsent.length === 0) this.#finish()
+    this.#finish()
   }
 
   destroy(error?: unknown): void {
@@ -159,7 +160,10 @@ export class DataSocket extends EventEmitter<Events> {
     }
   }
 
+  /** A listener may have written before it ended the socket. */
   #finish(): void {
+    if (this.#hasFinished || this.#unsent.length > 0) return
+    this.#hasFinished = true
     this.emit('finish')
     if (this.readableEnded) this.destroy()
   }

@@ -101,6 +101,23 @@ describe('DataSocket', () => {
     expect(() => fstatSync(fd)).toThrow('EBADF')
   })
 
+  it('finishes once, after what a listener has written before it ended the socket', async () => {
+    const unsent: number[] = []
+    socket.on('finish', () => unsent.push(socket.writableLength))
+    socket.once('drain', () => {
+      socket.write(Buffer.alloc(1))
+      socket.end()
+    })
+    socket.write(Buffer.alloc(64 * 1024))
+    client.end()
+    client.resume()
+    await once(socket, 'finish')
+    socket.resume()
+    await once(socket, 'close')
+    expect(unsent).toEqual([0])
+    expect(client.bytesRead).toBe(64 * 1024 + 1)
+  })
+
   it('ends with the other side', async () => {
     socket.resume()
     client.end()
