@@ -37,7 +37,11 @@ export async function replayWithDeaths(
     const text = error instanceof Error ? error.message : error
     throw new Error(`${text}\ndeaths:\n${deaths().join('\n')}`, { cause: error })
   }
-  return deaths()
+  const died = deaths()
+  // The last of `most` deaths may be at a start.
+  if (died.length < plan.most && linesOf(join(replay, 'calls')).length === 0)
+    throw new Error('the agents have followed no call')
+  return died
 }
 
 function linesOf(file: string): readonly string[] {
