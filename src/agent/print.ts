@@ -1,7 +1,7 @@
 import packageJson from '../../package.json' with { type: 'json' }
 import { linuxStateFiles } from '../os/files/state-files.ts'
 import { findAgentFolder, loadNative } from '../os/native.ts'
-import { writeOut } from '../os/write-out.ts'
+import { writeOut } from '../os/streams/stdout.ts'
 import { printState } from '../state/print-state.ts'
 import { STATE_FOLDER } from './boot/state-folder.ts'
 

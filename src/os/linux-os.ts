@@ -1,4 +1,3 @@
-import { fstatSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from '../base/log.ts'
 import { linuxClock } from './clock.ts'
@@ -6,12 +5,11 @@ import { linuxBlockDevices } from './devices/block-devices.ts'
 import { linuxKernelLog } from './devices/kernel-log.ts'
 import { linuxUevents } from './devices/uevents.ts'
 import { linuxVolumes } from './devices/volumes/volumes.ts'
-import { checkErrno } from './errors.ts'
 import { linuxFiles } from './files/linux-files.ts'
 import { linuxMounts } from './files/linux-mounts.ts'
 import { linuxScratchFiles } from './files/scratch-files.ts'
 import { linuxStateFiles, type StateFiles } from './files/state-files.ts'
-import { loadNative, type Native } from './native.ts'
+import { loadNative } from './native.ts'
 import { linuxNetwork } from './network/linux-network.ts'
 import type { Os } from './os.ts'
 import { linuxCgroupEvents } from './process/cgroup-events.ts'
@@ -21,6 +19,7 @@ import { linuxHostSockets } from './sockets/host-sockets.ts'
 import { linuxSockets, type Sockets } from './sockets/sockets.ts'
 import { linuxConsoles } from './streams/consoles.ts'
 import { linuxStreams } from './streams/linux-streams.ts'
+import { unblockedStdout } from './streams/stdout.ts'
 import type { Fd } from './streams/streams.ts'
 import { type Broker, connectBroker } from './supervisor/broker.ts'
 import { connectVminit, type VminitChannel } from './supervisor/vminit.ts'
@@ -76,18 +75,9 @@ export function linuxOs(options: {
     kernelLog: linuxKernelLog({ native, streams, log }),
     uevents: linuxUevents({ native, streams, clock, log }),
     cgroupEvents: linuxCgroupEvents(native, streams),
-    stdout: unblockedOutput(native),
+    stdout: unblockedStdout(native),
     sockets: linuxSockets(native, descriptors),
     stateFiles: linuxStateFiles(native, options.stateFolder),
     broker: connectBroker({ fd: brokerFd, native, streams, clock, check: () => supervisor.checkBroker() }),
   }
-}
-
-const STDOUT = 1
-
-/** A terminal or file stays as it is: other processes have it, too. */
-function unblockedOutput(native: Native): Fd {
-  const kind = fstatSync(STDOUT)
-  if (kind.isFIFO() || kind.isSocket()) checkErrno('unblock', 'stdout', native.setNonBlocking(STDOUT, true))
-  return STDOUT
 }

@@ -6,7 +6,7 @@ import { checkErrno } from '../errors.ts'
 import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 
-const READ_BYTES = 64 * 1024
+export const READ_BYTES = 64 * 1024
 
 /** With as many unsent bytes a writer should wait for 'drain'. */
 const DRAIN_BYTES = 64 * 1024
@@ -28,9 +28,6 @@ interface Events {
   close: []
 }
 
-/** For the reads of all sockets, because a chunk is used before the next read. */
-let memory: Buffer | undefined
-
 /**
  * A connected socket with the part of `net.Socket` that ttRPC uses: the modules of that one take 2 ms of a start. It begins
  * paused, the chunk of a 'data' event is overwritten after it, and when the other side has ended, this one ends, too.
@@ -38,6 +35,7 @@ let memory: Buffer | undefined
 export class DataSocket extends EventEmitter<Events> {
   readonly #native: Native
   readonly #fd: Fd
+  readonly #memory: Buffer
   destroyed = false
   readableEnded = false
   writableLength = 0
@@ -49,12 +47,13 @@ export class DataSocket extends EventEmitter<Events> {
   #watch: number | undefined
   #unsent: Unsent[] = []
 
-  /** Owns the descriptor. */
-  constructor(native: Native, fd: Fd) {
+  /** Owns the descriptor. All sockets may read into the same memory of {@link READ_BYTES}, for a chunk is used at once. */
+  constructor(native: Native, fd: Fd, memory: Buffer) {
     super()
     checkErrno('unblock', `fd ${fd}`, native.setNonBlocking(fd, true))
     this.#native = native
     this.#fd = fd
+    this.#memory = memory
   }
 
   get writable(): boolean {
@@ -107,8 +106,7 @@ export class DataSocket extends EventEmitter<Events> {
   }
 
   #read(): void {
-    memory ??= Buffer.allocUnsafeSlow(READ_BYTES)
-    const chunk = memory
+    const chunk = this.#memory
     const bytes = this.#done(() => readSync(this.#fd, chunk, 0, READ_BYTES, null))
     if (bytes === 0) {
       this.pause()

@@ -7,7 +7,7 @@ import type { Native } from '../native.ts'
 import type { Fd } from '../streams/streams.ts'
 import type { DescriptorStore } from '../supervisor/supervisor.ts'
 import { VSOCK_CID } from './allow-list.ts'
-import { DataSocket } from './data-socket.ts'
+import { DataSocket, READ_BYTES } from './data-socket.ts'
 import type { SocketHandles } from './socket-handles.ts'
 import { removeStaleSocket } from './stale-socket.ts'
 
@@ -50,6 +50,7 @@ export interface Sockets {
 
 export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
   let handles: SocketHandles | undefined
+  let memory: Buffer | undefined
   return {
     async open(address) {
       const name = storeName(address)
@@ -70,7 +71,10 @@ export function linuxSockets(native: Native, store: DescriptorStore): Sockets {
     },
     release: (listening) => release(native, listening),
     removePath: (listening) => removePath(listening.address),
-    dataSocket: (fd) => new DataSocket(native, fd),
+    dataSocket: (fd) => {
+      memory ??= Buffer.allocUnsafeSlow(READ_BYTES)
+      return new DataSocket(native, fd, memory)
+    },
     async netSocket(fd) {
       const loaded = await import('./socket-handles.ts')
       handles ??= new loaded.SocketHandles(native)

@@ -4,12 +4,14 @@ import type { Socket } from 'node:net'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { unwrap } from '../../../src/os/errors.ts'
 import type { Native } from '../../../src/os/native.ts'
-import { DataSocket } from '../../../src/os/sockets/data-socket.ts'
+import { DataSocket, READ_BYTES } from '../../../src/os/sockets/data-socket.ts'
 import { SocketHandles } from '../../../src/os/sockets/socket-handles.ts'
 import { realNative } from '../../support/os/real-native.ts'
 import { turns } from '../../support/rpc/fake-methods.ts'
 
 const MIB = 1024 * 1024
+
+const memory = Buffer.alloc(READ_BYTES)
 
 let native: Native
 let handles: SocketHandles
@@ -31,7 +33,7 @@ describe('DataSocket', () => {
 
   function pair() {
     const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
-    return [new DataSocket(native, one), handles.socket(other), one] as const
+    return [new DataSocket(native, one, memory), handles.socket(other), one] as const
   }
 
   it('reads all sockets into the same memory', async () => {
@@ -166,7 +168,7 @@ describe('DataSocket', () => {
   it('reads all that came before the other side has reset the connection', async () => {
     let bytes = 0
     const [one, other] = unwrap('open', 'a socket pair', native.socketPair())
-    const reset = new DataSocket(native, one)
+    const reset = new DataSocket(native, one, memory)
     reset.on('data', (chunk) => {
       bytes += chunk.length
     })
