@@ -1,12 +1,9 @@
-import { once } from 'node:events'
 import { copyFileSync, cpSync, realpathSync } from 'node:fs'
-import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SIGKILL } from '../../src/base/signals.ts'
-import { buildAgent } from '../../src/build/agent.ts'
+import { buildAgent, checkAgent } from '../../src/build/agent.ts'
 import { makeTemporaryFolder, removeTemporaryFolder } from '../../src/build/temporary-folder.ts'
-import { ttrpcClient } from '../../src/rpc/ttrpc/client.ts'
 import type { AgentPod } from '../../test/support/host/agent-pod.ts'
 import { endChild } from '../../test/support/processes.ts'
 import type { RuntimeKind } from '../support/bare/bare-runtime.ts'
@@ -103,20 +100,12 @@ async function measureStarts(): Promise<void> {
       const socket = join(folder, `${name}-${round}.sock`)
       const { vminit, ms } = await startListening(name === 'ours' ? agentFolder : minimalFolder, socket)
       listening[name].push(ms)
-      answer[name].push(ms + (await elapsedMs(() => check(socket))))
+      answer[name].push(ms + (await elapsedMs(() => checkAgent(socket))))
       await endChild(vminit)
     }
   }
   reportTimes('start to listening', listening, 1.25)
   reportTimes('start to first answer', answer, 1.25)
-}
-
-async function check(path: string): Promise<void> {
-  const socket = connect(path)
-  await once(socket, 'connect')
-  const client = ttrpcClient(socket)
-  await client.call('grpc.Health', 'Check', new Uint8Array(0))
-  client.close()
 }
 
 async function measureChecks({ pod, minimal }: Trio): Promise<void> {

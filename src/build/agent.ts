@@ -114,14 +114,15 @@ async function runUntilAnswered(target: string, args: readonly string[], socket:
   })
   const stopOnceBooted = async () => {
     for await (const line of createInterface(running.stdout)) {
-      if (line.includes('"booted"')) await check(socket).finally(() => running.kill())
+      if (line.includes('"booted"')) await checkAgent(socket).finally(() => running.kill())
     }
   }
   const [[status, signal]] = await Promise.all([once(running, 'close'), stopOnceBooted()])
   if (status !== 0) throw new Error(`it ended with ${status ?? signal}: ${errors.trim()}`)
 }
 
-async function check(path: string): Promise<void> {
+/** One Check at the socket of an agent. */
+export async function checkAgent(path: string): Promise<void> {
   const socket = connect(path)
   await once(socket, 'connect')
   const client = ttrpcClient(socket)

@@ -231,6 +231,7 @@ export class OpenCall implements CallInFlight, Linked<OpenCall>, StepRecorder {
   readonly #trace: CallTrace | undefined
   #steps: Set<OpenStep> | undefined
 
+  // Five parameters, not an object of them: each call would make one.
   constructor(
     called: CalledMethod,
     incoming: IncomingCall,

@@ -22,7 +22,7 @@ export interface Stdio extends TakenByRequests {
   processEnded(): void
   /** Ends pending reads and writes. Resolves when all descriptors are closed, in vminit too. */
   close(): Promise<void>
-  /** Closes, for nobody who waits. */
+  /** Begins to close. Nobody waits for the end. */
   forget(): void
 }
 
