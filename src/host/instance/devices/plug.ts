@@ -16,7 +16,7 @@ import { pathOf } from '../../spec/component-path.ts'
 import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type NetworkDisk, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
-import { machinesOf, runningSpec } from '../documents/document-record.ts'
+import { canBeUnplugged, machinesOf, runningSpec } from '../documents/document-record.ts'
 import { recordedText, toldTo } from '../documents/hidden-files.ts'
 import {
   backendsBehind,
@@ -32,6 +32,7 @@ import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
 import { refuseUnfencedFor } from '../leases/check-lease.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
+import { VSOCK_CHILD } from '../machine/daemon-steps.ts'
 import type { Machine } from '../machine/machine.ts'
 import { makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
@@ -189,7 +190,7 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   )
   let isAsked = false
   try {
-    await qmp.execute('device_del', { id }, instance.ending)
+    await askToLeave(instance, deviceKey)
     isAsked = true
   } catch (error) {
     // The guest may have been asked before, or the device may be gone already.
@@ -204,6 +205,23 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   // QEMU lets go of a disk's nodes only when it tells that the device is gone, which it does not list before that any more.
   const isAbsent = !isAsked && !(await devicesOf(instance)).includes(id)
   if (isAbsent || (await isGone)) await finishUnplug(instance)
+}
+
+/**
+ * vhost-device-vsock 0.3.0 ends before its device leaves. A thread of it returns the guest's buffers even after QEMU has stopped the
+ * queues, so it would write into memory that the guest has taken back.
+ */
+async function askToLeave(instance: MachineInstance, deviceKey: string): Promise<void> {
+  const { context, record } = instance
+  if (canBeUnplugged(record, deviceKey)) {
+    const steps = providerSteps(instance, backendsBehind(record, [deviceKey]))
+    await undoSteps(
+      context,
+      steps.filter(({ words: [, name] }) => name === VSOCK_CHILD),
+    )
+  }
+  const id = qemuId(specKey(deviceKey))
+  await instance.machine().qmp.execute('device_del', { id }, instance.ending)
 }
 
 /** Removes from the record what has left the machine. To be called in a change. */
@@ -244,13 +262,8 @@ export async function settlePlugs(instance: MachineInstance): Promise<void> {
     }
   }
   for (const key of recorded.record.leaving) {
-    if (await isHeld(instance, key)) continue
     // The daemon may have died before it asked the guest.
-    const id = qemuId(specKey(key))
-    await instance
-      .machine()
-      .qmp.execute('device_del', { id }, instance.ending)
-      .catch(() => {})
+    if (!(await isHeld(instance, key))) await askToLeave(instance, key).catch(() => {})
   }
   await finishUnplug(instance)
 }

@@ -60,6 +60,13 @@ describe('a device whose daemon starts with it', () => {
     const device = Device.fromPartial({ backend: 'link', port: 'port', vsock: {} })
     const plugged = await plug(made, 'vsock', device, Backend.fromPartial({ vsockDaemon: {} }))
     expect(plugged).toMatchObject({ cid: 3, backends: { link: { health: Health.READY } } })
+    expect(daemonsOf(made)).toEqual(['vsock'])
+    // It writes into no memory of a device that has left, for it has ended before.
+    const left = await made.instances.unplug({ key, deviceKey: 'vsock', graceMs: 50 }, ADMIN)
+    expect(left.devices.vsock?.plug).toBe(Plug.LEAVING)
+    expect(daemonsOf(made)).toEqual([])
+    await made.instances.changeState({ key, change: Change.RESET, graceMs: 0 }, ADMIN)
+    await expect.poll(async () => Object.keys((await made.get()).devices)).toEqual(['root', 'port'])
     expect(await made.remove()).toEqual([])
   })
 

@@ -3,11 +3,12 @@ import { once } from 'node:events'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { expect } from 'vitest'
 import { isListening } from '../../../../src/host/instance/machine/await-socket.ts'
 import type { QmpClient } from '../../../../src/host/qemu/qmp/client.ts'
 import { findVsockDaemon } from '../../../../src/host/qemu/vsock/choose-link.ts'
 import { qemuId, specKey } from '../../../../src/host/spec/spec-key.ts'
-import { endChild } from '../../processes.ts'
+import { endChild, processesIn } from '../../processes.ts'
 import type { TestGuest, TestGuestOptions } from '../boot-guest.ts'
 import { guestSocketIn } from '../dial-guest.ts'
 
@@ -41,8 +42,8 @@ export class HotVsock {
 
   async unplug(): Promise<void> {
     const { qmp, gone } = this.#guest.guest.vm
+    await this.#endDaemon()
     await unplugVsock(qmp, this.#id, gone)
-    if (this.#daemon !== undefined) await endChild(this.#daemon)
   }
 
   async plug(): Promise<void> {
@@ -71,6 +72,16 @@ export class HotVsock {
 
   async end(): Promise<void> {
     if (this.#daemon !== undefined) await endChild(this.#daemon)
+  }
+
+  /** The first one belongs to the guest's machine. */
+  async #endDaemon(): Promise<void> {
+    if (this.#daemon !== undefined) return await endChild(this.#daemon)
+    const ofMachine = () =>
+      processesIn(this.#guest.folder).find(({ words }) => words.includes('/vhost-device-vsock '))
+    const pid = ofMachine()?.pid
+    if (pid !== undefined) process.kill(pid, 'SIGKILL')
+    await expect.poll(ofMachine).toBeUndefined()
   }
 }
 
@@ -111,7 +122,7 @@ export async function plugVsock(
   return daemon
 }
 
-/** Takes a vsock device away from a guest. Its daemon goes on. */
+/** Takes a vsock device away from a guest. Its daemon has ended before, as in src/host/instance/devices/plug.ts. */
 export async function unplugVsock(qmp: QmpClient, id: string, signal: AbortSignal): Promise<void> {
   const deleted = qmp.event(({ name, data }) => name === 'DEVICE_DELETED' && data.device === id, signal)
   await qmp.command({ execute: 'device_del', arguments: { id } }, signal)
