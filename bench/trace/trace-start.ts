@@ -14,9 +14,8 @@ const ROUNDS = 15
 
 const PHASES = [
   'Node itself',
-  "Node's loader and the start script",
-  'the program, read',
-  "V8's code cache, read and unpacked",
+  "Node's loader, the start script and the addon",
+  "V8's code cache, unpacked",
   "Node's modules and own modules",
   'settings, policy, broker, until it listens',
   'boot and restore',
@@ -27,10 +26,10 @@ const CLOCK = `
 const fs = require('node:fs')
 const vm = require('node:vm')
 const ends = [performance.now()]
-const { readFileSync } = fs
-fs.readFileSync = (path, ...words) => {
-  if (/agent-bundle/.test(path)) ends.push(performance.now())
-  return readFileSync(path, ...words)
+const { dlopen } = process
+process.dlopen = (...words) => {
+  dlopen.apply(process, words)
+  ends.push(performance.now())
 }
 vm.Script = class extends vm.Script {
   constructor(...words) {
@@ -38,10 +37,10 @@ vm.Script = class extends vm.Script {
     ends.push(performance.now())
   }
 }
-const { dlopen } = process
-process.dlopen = (...words) => {
-  ends.push(performance.now())
-  return dlopen.apply(process, words)
+const { existsSync } = fs
+fs.existsSync = (path) => {
+  if (path.endsWith('/addon.node')) ends.push(performance.now())
+  return existsSync(path)
 }
 process.on('exit', () => fs.writeFileSync(process.env.ENDS, JSON.stringify([performance.timeOrigin, ends])))
 `

@@ -1,7 +1,5 @@
 #pragma once
 
-#define NAPI_VERSION 8
-
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +17,7 @@ extern const struct addon_function descriptor_functions[];
 extern const struct addon_function file_functions[];
 extern const struct addon_function hang_report_functions[];
 extern const struct addon_function kernel_log_functions[];
+extern const struct addon_function mapped_file_functions[];
 extern const struct addon_function memory_file_functions[];
 extern const struct addon_function message_functions[];
 extern const struct addon_function mount_functions[];

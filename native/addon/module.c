@@ -8,9 +8,10 @@
 #include "watch.h"
 
 static const struct addon_function *const tables[] = {
-    descriptor_functions, file_functions,   hang_report_functions, kernel_log_functions, memory_file_functions,
-    message_functions,    mount_functions,  namespace_functions,   netlink_functions,    reading_functions,
-    relay_functions,      socket_functions, spawn_functions,       system_functions,     watch_functions,
+    descriptor_functions,  file_functions,        hang_report_functions, kernel_log_functions,
+    mapped_file_functions, memory_file_functions, message_functions,     mount_functions,
+    namespace_functions,   netlink_functions,     reading_functions,     relay_functions,
+    socket_functions,      spawn_functions,       system_functions,      watch_functions,
 };
 
 static bool export_table(napi_env env, napi_value exports, const struct addon_function *functions) {

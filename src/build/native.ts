@@ -28,7 +28,16 @@ const EXTENSIONS = '-D_GNU_SOURCE='
 const FLAGS = ['-std=c11', EXTENSIONS, '-O2', '-Wall', '-Wextra', '-Werror']
 /** Static, so that it runs in any guest or host; stripped, so that it contains no paths of this machine. */
 const STATIC_FLAGS = [...FLAGS, '-static', '-s']
-const ADDON_FLAGS = [...FLAGS, '-shared', '-fPIC', '-pthread', '-s', '-isystem', nodeHeaders]
+const ADDON_FLAGS = [
+  ...FLAGS,
+  '-shared',
+  '-fPIC',
+  '-pthread',
+  '-s',
+  '-DNAPI_VERSION=10',
+  '-isystem',
+  nodeHeaders,
+]
 /** For tests: a memory error or undefined behaviour ends the process with a report. */
 export const SANITIZER_FLAGS: readonly string[] = [
   '-O1',

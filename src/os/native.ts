@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { AgentError } from '../base/errors.ts'
 import { fromNodeError } from './errors.ts'
@@ -36,6 +37,10 @@ export interface Native {
   positionOf(fd: Fd): number
   setPosition(fd: Fd, offset: number): number
   truncate(fd: Fd, sizeBytes: number): number
+  /** A whole file in ASCII or latin1, as long as the text is used: of its pages only those are read that are looked at. */
+  mappedText(path: string): string | number
+  /** The same of bytes, all of which are read at once. */
+  mappedBytes(path: string): Buffer | number
   /** fallocate(2): frees the memory of a part. The file keeps its size. */
   punchHole(fd: Fd, offset: number, bytes: number): number
 
@@ -250,12 +255,13 @@ export function findAgentFolder(runningFile: string): string {
 
 export function loadNative(agentFolder: string): Native {
   const path = join(agentFolder, ADDON)
-  const holder: { exports: unknown } = { exports: {} }
+  let addon: unknown
   try {
-    process.dlopen(holder, path)
+    // The start script of the agent has loaded it already (src/build/agent-start.cjs).
+    addon = createRequire(path)(path)
   } catch (error) {
     throw fromNodeError('load', path, error)
   }
   // The addon is built from this project's sources, and tests call the functions that Native names.
-  return holder.exports as Native
+  return addon as Native
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#define NAPI_VERSION 8
 #include <node_api.h>
 #include <stdbool.h>
 #include <sys/queue.h>
