@@ -12,6 +12,7 @@ export type ContainerAction =
   | 'finish the start'
   | 'leave to the call'
   | 'thaw, leave to the call'
+  | 'finish the removal'
   | 'remove'
 
 export type ProcessAction = 'go on' | 'end'
@@ -54,7 +55,7 @@ export const RECOVERY: {
     [ContainerPhase.RESUMING]: { ask: 'frozen', yes: 'leave to the call', no: 'go on' },
     [ContainerPhase.REMOVING]: {
       ask: 'sent again',
-      yes: { ask: 'answered', yes: 'remove', no: 'leave to the call' },
+      yes: { ask: 'answered', yes: 'finish the removal', no: 'leave to the call' },
       no: 'remove',
     },
   },

@@ -97,6 +97,8 @@ const ACTIONS: Readonly<Record<ContainerAction, (restored: Restored) => Promise<
   'leave to the call': goOn,
   // The pause may have frozen some processes.
   'thaw, leave to the call': (restored) => restored.cgroup.thaw().then(() => goOn(restored)),
+  // At once: a caller that has the answer may use the id for another container.
+  'finish the removal': drop,
   remove: (restored) => goOn(restored).then(() => remove(restored)),
 }
 
