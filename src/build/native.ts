@@ -34,7 +34,7 @@ const ADDON_FLAGS = [
   '-fPIC',
   '-pthread',
   '-s',
-  '-DNAPI_VERSION=10',
+  '-DNAPI_VERSION=8',
   '-isystem',
   nodeHeaders,
 ]

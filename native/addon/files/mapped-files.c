@@ -8,6 +8,13 @@
 #include "../functions.h"
 #include "../napi/call.h"
 
+/*
+ * Of Node-API 10, so node_api.h declares it only for addons that need that. agent-ctl loads this addon in a Node 20 as well, which
+ * dies of such an addon, and never calls this.
+ */
+napi_status node_api_create_external_string_latin1(napi_env env, char *text, size_t length, napi_finalize finalize,
+                                                   void *hint, napi_value *result, bool *copied);
+
 /* Maps a whole file for reading. Returns its bytes, or -errno. Like those of a library, they must not be overwritten while they are in use. */
 static int64_t map_file(const char *path, int flags, void **bytes) {
   struct stat status;
@@ -18,7 +25,7 @@ static int64_t map_file(const char *path, int flags, void **bytes) {
   return closed_after(fd, *bytes == MAP_FAILED ? -1 : status.st_size);
 }
 
-static void unmap(node_api_basic_env env, void *bytes, void *length) {
+static void unmap(napi_env env, void *bytes, void *length) {
   (void)env;
   munmap(bytes, (size_t)length);
 }

@@ -21,6 +21,18 @@ vm.Script = class extends vm.Script {
 }
 `
 
+/** Prints the version of Node-API that an addon wants; none of Node's symbols is looked up. */
+const WANTED_NODE_API = `
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **words) {
+  void *addon = dlopen(words[1], RTLD_LAZY);
+  int (*version)(void) = addon == NULL ? NULL : (int (*)(void))dlsym(addon, "node_api_module_get_api_version_v1");
+  if (version == NULL) return fprintf(stderr, "%s\\n", dlerror());
+  return printf("%d", version()) < 0;
+}
+`
+
 /** Makes Node look like an older version: another V8, and without functions that Node 20 lacks. */
 const olderNode = (version: string) => `
 Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}', v8: '11.3.244.8' } })
@@ -80,6 +92,15 @@ describe('agent-ctl of npm run dist', () => {
       stdout: '',
       stderr: 'agent-ctl: Node.js 18.20.4 is too old, want 20 or newer\n',
     })
+  })
+
+  it('has an addon that Node 20 can load, which dies of one for Node-API 10', () => {
+    const program = join(temporaryFolder(), 'wanted')
+    execFileSync('cc', ['-x', 'c', '-o', program, '-'], { input: WANTED_NODE_API })
+    const addon = join(root, 'usr/lib/agent-ctl/addon.node')
+    const wanted = execFileSync(program, [addon], { encoding: 'utf8' })
+    expect(Number(wanted)).toBeGreaterThan(0)
+    expect(Number(wanted)).toBeLessThan(10)
   })
 
   it('says without the addon what vsock needs, and finds it where the archive is unpacked', () => {
