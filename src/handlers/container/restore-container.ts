@@ -97,9 +97,14 @@ const ACTIONS: Readonly<Record<ContainerAction, (restored: Restored) => Promise<
   'leave to the call': goOn,
   // The pause may have frozen some processes.
   'thaw, leave to the call': (restored) => restored.cgroup.thaw().then(() => goOn(restored)),
-  // At once: a caller that has the answer may use the id for another container.
-  'finish the removal': drop,
+  // The answer waits for it: a caller may use the id for another container from then on.
+  'finish the removal': (restored) => goOn(restored).then(() => removeAnswered(restored)),
   remove: (restored) => goOn(restored).then(() => remove(restored)),
+}
+
+/** The record keeps the call's number, by which another agent sees that it is answered. */
+async function removeAnswered({ dependencies, record, container }: Restored): Promise<void> {
+  await endAndRemove(dependencies, container, { ...NO_CALLER, number: record.fields.request })
 }
 
 /** Records that the call which set the phase is done, so that it is answered when it is sent again. */
@@ -299,9 +304,11 @@ async function undoCreation(restored: Restored): Promise<void> {
   const { os, runtime, devices } = dependencies
   const { init, sysctls, phase, vfioDevices } = record.fields
   const onRemove = releaseOf(restored)
-  // A container that was made keeps its devices.
-  if (phase === Phase.CREATING) onRemove.add('devices', () => devices.bindBack(vfioDevices))
-  for (const { path, before } of sysctls) onRemove.add(`sysctl ${path}`, () => os.files.write(path, before))
+  // What a container that was made has changed in the guest stays.
+  if (phase === Phase.CREATING) {
+    onRemove.add('devices', () => devices.bindBack(vfioDevices))
+    for (const { path, before } of sysctls) onRemove.add(`sysctl ${path}`, () => os.files.write(path, before))
+  }
   onRemove.add('cgroup', () => cgroup.remove())
   onRemove.add('runtime', () => runtime.erase(record.key))
   const killAll = () => cgroup.killAll()

@@ -9,6 +9,7 @@ import {
 import { Phase as SandboxPhase } from '../../../src/handlers/sandbox/sandbox-record.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { EMPTY_RESPONSE } from '../../../src/state/request-journal.ts'
+import { numbered } from '../../support/handlers/call.ts'
 import {
   containerRequest,
   execRequest,
@@ -309,6 +310,22 @@ describe('an agent after one that died', () => {
     await expect(before.handlers[method]({ containerId: 'c1' }, neverAborted, OPEN)).rejects.toThrow(verb)
     expect(readContainerRecords(recordsIn(before.state))[0]?.fields.phase).toBe(phase)
     expect(isAnswered(await successorOf(before))).toBe(false)
+  })
+
+  it.each([
+    ['is removed, its answer recorded', { phase: Phase.REMOVING, request: OPEN }, 2],
+    ['cannot be restored', { hasSharedMounts: true, init: undefined }, 0],
+  ])('leaves a sysctl as a container has set it that %s', async (_what, fields, exits) => {
+    const before = await machineWithContainer()
+    await before.handlers.execProcess(execRequest('c1', 'e1'), neverAborted)
+    const path = '/proc/sys/net/core/optmem_max'
+    await before.os.files.put(path, '3')
+    recordContainer(before, { ...fields, sysctls: [{ path, before: '1' }] })
+    if ('request' in fields) before.context.requests.answer(numbered(OPEN), EMPTY_RESPONSE)
+    const after = await successorOf(before)
+    expect(after.context.containers.list()).toEqual([])
+    expect(await after.os.files.readText(path)).toBe('3')
+    expect(after.context.events.exits()).toHaveLength(exits)
   })
 
   it('undoes a creation that had come to no process, and lets its caller create again', async () => {
