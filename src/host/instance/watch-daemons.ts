@@ -3,6 +3,7 @@ import { messageOf } from '../../base/errors.ts'
 import type { StepRecord } from '../../gen/microvm/instance/v1/records.ts'
 import { specificationOf } from './devices/plug.ts'
 import { isReplaceable, restoreNetwork } from './devices/replace-network.ts'
+import { backendsBehind } from './documents/plug-features.ts'
 import type { MachineInstance } from './instance.ts'
 import type { Machine } from './machine/machine.ts'
 
@@ -17,6 +18,8 @@ export function watchDaemons(instance: MachineInstance, machine: Machine): void 
     const [key = '', name, socket = ''] = step.words
     // Its device may have been unplugged.
     if (context.machine !== machine || !recorded.steps.includes(step)) return
+    // It may have ended for its device to leave.
+    if (backendsBehind(recorded.record, recorded.record.leaving).includes(key)) return
     // Another serves in its place.
     if (step.step === 'volume' && context.volumes?.serves(socket)) return
     const children = await machine.holder.children()

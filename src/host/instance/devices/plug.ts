@@ -6,6 +6,7 @@ import type {
   Specification,
   UnplugRequest,
 } from '../../../gen/microvm/instance/v1/instance.ts'
+import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
@@ -207,21 +208,22 @@ export async function unplug(instance: MachineInstance, request: UnplugRequest):
   if (isAbsent || (await isGone)) await finishUnplug(instance)
 }
 
-/**
- * vhost-device-vsock 0.3.0 ends before its device leaves. A thread of it returns the guest's buffers even after QEMU has stopped the
- * queues, so it would write into memory that the guest has taken back.
- */
 async function askToLeave(instance: MachineInstance, deviceKey: string): Promise<void> {
-  const { context, record } = instance
-  if (canBeUnplugged(record, deviceKey)) {
-    const steps = providerSteps(instance, backendsBehind(record, [deviceKey]))
-    await undoSteps(
-      context,
-      steps.filter(({ words: [, name] }) => name === VSOCK_CHILD),
-    )
-  }
+  await undoSteps(instance.context, writingDaemons(instance, deviceKey))
   const id = qemuId(specKey(deviceKey))
   await instance.machine().qmp.execute('device_del', { id }, instance.ending)
+}
+
+/**
+ * vhost-device-vsock 0.3.0, of a device that leaves for good. A thread of it returns the guest's buffers even after QEMU has stopped
+ * the queues, so it would write into memory that the guest has taken back. Of a device that comes back it stays: nothing flows, for
+ * the streams are detached, and a guest that keeps its device for longer goes on with it.
+ */
+function writingDaemons({ record, recorded }: MachineInstance, deviceKey: string): readonly StepRecord[] {
+  const comesBack = recorded.steps.some(({ step, words }) => step === 'replug' && words[0] === deviceKey)
+  if (comesBack || !canBeUnplugged(record, deviceKey)) return []
+  const steps = providerSteps({ recorded }, backendsBehind(record, [deviceKey]))
+  return steps.filter(({ step, words: [, name] }) => step === 'daemon' && name === VSOCK_CHILD)
 }
 
 /** Removes from the record what has left the machine. To be called in a change. */

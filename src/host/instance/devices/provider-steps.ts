@@ -42,7 +42,7 @@ function withoutLimits({ step, words: [key = '', device = ''] }: StepRecord): re
 
 /** The recorded steps that provide these backends. */
 export function providerSteps(
-  { recorded }: MachineInstance,
+  { recorded }: Pick<MachineInstance, 'recorded'>,
   keys: readonly (string | undefined)[],
 ): readonly StepRecord[] {
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
