@@ -10,9 +10,10 @@ const addon = require(join(__dirname, 'addon.node'))
 
 const SMALL_BYTES = 192 * 1024 * 1024
 
-// A call that hangs on an unresponsive file system blocks a thread of libuv's pool, which has four by default. libuv reads
-// this variable at the first use of the pool.
-process.env.UV_THREADPOOL_SIZE = '32'
+// A call that hangs on an unresponsive file system blocks a thread of libuv's pool, which has four by default. After an
+// agent with 32 the next one answers 3 ms later, for the kernel ends them one by one. libuv reads this variable at the
+// first use of the pool.
+process.env.UV_THREADPOOL_SIZE = '16'
 
 const bundle = join(__dirname, 'agent-bundle.cjs')
 
