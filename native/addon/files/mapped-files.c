@@ -9,8 +9,8 @@
 #include "../napi/call.h"
 
 /*
- * Of Node-API 10, so node_api.h declares it only for addons that need that. agent-ctl loads this addon in a Node 20 as well, which
- * dies of such an addon, and never calls this.
+ * This function is of Node-API 10, so node_api.h declares it only for an addon that asks for that. agent-ctl may run in a Node 20,
+ * which dies of such an addon, and never calls the function.
  */
 napi_status node_api_create_external_string_latin1(napi_env env, char *text, size_t length, napi_finalize finalize,
                                                    void *hint, napi_value *result, bool *copied);

@@ -21,6 +21,7 @@ describe('the end of the process of a volume', () => {
     const instance = {
       record: { specification: { backends: {} } },
       recorded: {
+        record: { leaving: [] },
         steps: [{ step: 'volume', words: ['root', 'volume-root', '/web/root.sock'] }],
         commit: async ({ text }: { readonly text: string }) => void said.push(text),
       },

@@ -104,9 +104,9 @@ export class FreezingMachine {
   }
 
   async unplug(): Promise<void> {
+    await unplugVsock(this.#monitor(), `vsock${this.#plugs}`, limit())
     if (this.#daemon !== undefined) await endChild(this.#daemon)
     this.#daemon = undefined
-    await unplugVsock(this.#monitor(), `vsock${this.#plugs}`, limit())
   }
 
   /** The guest cannot notice it. */

@@ -215,9 +215,9 @@ async function askToLeave(instance: MachineInstance, deviceKey: string): Promise
 }
 
 /**
- * vhost-device-vsock 0.3.0, of a device that leaves for good. A thread of it returns the guest's buffers even after QEMU has stopped
- * the queues, so it would write into memory that the guest has taken back. Of a device that comes back it stays: nothing flows, for
- * the streams are detached, and a guest that keeps its device for longer goes on with it.
+ * vhost-device-vsock 0.3.0 ends before its device leaves for good: a thread of it returns the guest's buffers even after QEMU has
+ * stopped the queues, and would write into memory that the guest has taken back. It stays when the device comes back. Nothing flows
+ * then, for the streams are detached, and a guest that keeps its device for longer goes on with it.
  */
 function writingDaemons({ record, recorded }: MachineInstance, deviceKey: string): readonly StepRecord[] {
   const comesBack = recorded.steps.some(({ step, words }) => step === 'replug' && words[0] === deviceKey)

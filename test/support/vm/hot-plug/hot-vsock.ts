@@ -42,6 +42,7 @@ export class HotVsock {
 
   async unplug(): Promise<void> {
     const { qmp, gone } = this.#guest.guest.vm
+    // As for a device that leaves for good (src/host/instance/devices/plug.ts).
     await this.#endDaemon()
     await unplugVsock(qmp, this.#id, gone)
   }
@@ -122,7 +123,7 @@ export async function plugVsock(
   return daemon
 }
 
-/** Takes a vsock device away from a guest. Its daemon has ended before, as in src/host/instance/devices/plug.ts. */
+/** Takes a vsock device away from a guest, with a daemon that has ended or goes on. */
 export async function unplugVsock(qmp: QmpClient, id: string, signal: AbortSignal): Promise<void> {
   const deleted = qmp.event(({ name, data }) => name === 'DEVICE_DELETED' && data.device === id, signal)
   await qmp.command({ execute: 'device_del', arguments: { id } }, signal)
