@@ -58,7 +58,7 @@ export interface DescriptorStore {
   storeAll(descriptors: Readonly<Record<string, Fd>>): void
   /** Resolves when vminit has closed its descriptors, or had none. Rejects when vminit is gone. */
   remove(...names: readonly string[]): Promise<void>
-  /** Like `remove`, but nobody waits for the end. */
+  /** It does what `remove` does, but nobody waits for its end. */
   drop(...names: readonly string[]): void
 }
 

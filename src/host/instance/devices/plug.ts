@@ -6,7 +6,6 @@ import type {
   Specification,
   UnplugRequest,
 } from '../../../gen/microvm/instance/v1/instance.ts'
-import type { StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { deviceParts } from '../../qemu/device-parts.ts'
 import { plugCommand, type QmpCommand, removeCommand } from '../../qemu/parts.ts'
 import type { PartsHost } from '../../qemu/parts-host.ts'
@@ -17,7 +16,7 @@ import { pathOf } from '../../spec/component-path.ts'
 import { backendFromProto, specFromProto } from '../../spec/from-proto.ts'
 import { chipsetOf, type Device, type NetworkDisk, secretOfDisk, type VmSpec } from '../../spec/spec.ts'
 import { nodeNames, qemuId, type SpecKey, specKey } from '../../spec/spec-key.ts'
-import { canBeUnplugged, machinesOf, runningSpec } from '../documents/document-record.ts'
+import { machinesOf, runningSpec } from '../documents/document-record.ts'
 import { recordedText, toldTo } from '../documents/hidden-files.ts'
 import {
   backendsBehind,
@@ -33,7 +32,6 @@ import type { MachineInstance } from '../instance.ts'
 import type { Caller } from '../instances.ts'
 import { refuseUnfencedFor } from '../leases/check-lease.ts'
 import { checkBackendFile, checkSteps } from '../machine/check-files.ts'
-import { VSOCK_CHILD } from '../machine/daemon-steps.ts'
 import type { Machine } from '../machine/machine.ts'
 import { makeSteps, undoSteps } from '../machine/steps.ts'
 import { refuseLayered } from '../snapshots/layers.ts'
@@ -42,7 +40,7 @@ import { refuseBases, refuseOthersBases, refuseServed, servedDisks } from './dis
 import { isHeld } from './held-cpu.ts'
 import { openerOf, partsHostOf } from './parts-host-of.ts'
 import type { PlugParts } from './plug-parts.ts'
-import { type Providers, providerSteps, providersOf, toRecord } from './provider-steps.ts'
+import { type Providers, providerSteps, providersOf, toRecord, writingDaemons } from './provider-steps.ts'
 import { secretValue } from './secret-value.ts'
 import { isEqualBackend, isEqualDevice, withDevice } from './specification.ts'
 
@@ -212,18 +210,6 @@ async function askToLeave(instance: MachineInstance, deviceKey: string): Promise
   await undoSteps(instance.context, writingDaemons(instance, deviceKey))
   const id = qemuId(specKey(deviceKey))
   await instance.machine().qmp.execute('device_del', { id }, instance.ending)
-}
-
-/**
- * vhost-device-vsock 0.3.0 ends before its device leaves for good: a thread of it returns the guest's buffers even after QEMU has
- * stopped the queues, and would write into memory that the guest has taken back. It stays when the device comes back. Nothing flows
- * then, for the streams are detached, and a guest that keeps its device for longer goes on with it.
- */
-function writingDaemons({ record, recorded }: MachineInstance, deviceKey: string): readonly StepRecord[] {
-  const comesBack = recorded.steps.some(({ step, words }) => step === 'replug' && words[0] === deviceKey)
-  if (comesBack || !canBeUnplugged(record, deviceKey)) return []
-  const steps = providerSteps({ recorded }, backendsBehind(record, [deviceKey]))
-  return steps.filter(({ step, words: [, name] }) => step === 'daemon' && name === VSOCK_CHILD)
 }
 
 /** Removes from the record what has left the machine. To be called in a change. */

@@ -1,6 +1,9 @@
 import type { InstanceRecord, StepRecord } from '../../../gen/microvm/instance/v1/records.ts'
 import { specKey } from '../../spec/spec-key.ts'
+import { canBeUnplugged } from '../documents/document-record.ts'
+import { backendsBehind } from '../documents/plug-features.ts'
 import type { MachineInstance } from '../instance.ts'
+import { VSOCK_CHILD } from '../machine/daemon-steps.ts'
 import { makeSteps, type PlannedStep } from '../machine/steps.ts'
 
 /**
@@ -42,7 +45,7 @@ function withoutLimits({ step, words: [key = '', device = ''] }: StepRecord): re
 
 /** The recorded steps that provide these backends. */
 export function providerSteps(
-  { recorded }: Pick<MachineInstance, 'recorded'>,
+  { recorded }: MachineInstance,
   keys: readonly (string | undefined)[],
 ): readonly StepRecord[] {
   const wanted: readonly string[] = keys.flatMap((key) => (key ? [specKey(key)] : []))
@@ -50,6 +53,19 @@ export function providerSteps(
     ({ step, words: [key = ''] }) =>
       ['daemon', 'fence', 'filter', 'tap', 'throttle', 'volume'].includes(step) && wanted.includes(key),
   )
+}
+
+/**
+ * vhost-device-vsock 0.3.0 ends before its device leaves for good: a thread of it returns the guest's buffers even after QEMU has
+ * stopped the queues, and would write into memory that the guest has taken back. It stays when the device comes back. Nothing flows
+ * then, for the streams are detached, and a guest that keeps its device for longer goes on with it.
+ */
+export function writingDaemons(instance: MachineInstance, deviceKey: string): readonly StepRecord[] {
+  const { record, recorded } = instance
+  const comesBack = recorded.steps.some(({ step, words }) => step === 'replug' && words[0] === deviceKey)
+  if (comesBack || !canBeUnplugged(record, deviceKey)) return []
+  const steps = providerSteps(instance, backendsBehind(record, [deviceKey]))
+  return steps.filter(({ step, words: [, name] }) => step === 'daemon' && name === VSOCK_CHILD)
 }
 
 /** The recorded steps of a backend that another provision of it does not take over. A volume stays for as long as its disk. */
