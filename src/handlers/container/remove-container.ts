@@ -81,6 +81,11 @@ async function remove(
       withTimeout(os.clock, ms, ended, () => notEndedInTime(container.id, timeoutSeconds, parts)),
     )
     await oom.end(parts.record.key)
+    // Drop unfinished files before the storages that may have them are detached.
+    await dependencies.fileCopies.dropOf(parts.record.key)
+    // Since a Rename, files that are copied for the container have its new id.
+    if (!containers.list().some(({ record }) => record.key === container.id))
+      await dependencies.fileCopies.dropOf(container.id)
     // Delete after the reaping: a runtime that deletes by force waits for zombies, which vminit has to reap.
     const hookFailure = await runtime.delete(
       {
@@ -88,7 +93,7 @@ async function remove(
         initPid: parts.init.pid,
         cgroupPath: container.cgroupPath,
         spec: parts.spec.current,
-        removeCgroups: () => parts.cgroup.remove(),
+        clear: () => clear(parts),
       },
       poststopMs(parts),
     )
@@ -96,10 +101,6 @@ async function remove(
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
     await Promise.all(parts.processes.tracked().map(({ stdio }) => stdio.close()))
-    await dependencies.fileCopies.dropOf(parts.record.key)
-    // Since a Rename, files that are copied for the container have its new id.
-    if (!containers.list().some(({ record }) => record.key === container.id))
-      await dependencies.fileCopies.dropOf(container.id)
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
     // Answer before the record is removed: a call that is sent again would not find the container.
@@ -110,6 +111,12 @@ async function remove(
   }
   containers.drop(container)
   await dependencies.containersCgroup.removeParents(container.cgroupPath, containers.cgroupPaths())
+}
+
+/** Waits for both at once: the kernel takes its time for each. Throws when a cgroup stays. */
+async function clear({ cgroup, release }: ContainerParts): Promise<void> {
+  const [removal] = await Promise.allSettled([cgroup.remove(), release()])
+  if (removal.status === 'rejected') throw removal.reason
 }
 
 /** How long the runtime may run the poststop hooks: the sum of their time-outs. */

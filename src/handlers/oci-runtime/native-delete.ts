@@ -11,8 +11,8 @@ export interface EndedContainer {
   readonly initPid: number
   readonly cgroupPath: string
   readonly spec: Pick<Spec, 'Hooks'>
-  /** Throws when a cgroup stays. */
-  readonly removeCgroups: () => Promise<void>
+  /** Removes what needs no runtime: the cgroups, and what the container holds. Throws when a cgroup stays. */
+  readonly clear: () => Promise<void>
 }
 
 /** The versions whose `delete` has the known effect. A test checks that they are those of the image. */
@@ -73,7 +73,7 @@ export class NativeDelete {
       if (names.some((name) => !all.includes(name))) return false
       if (names.includes(main)) {
         if (!(await this.#isStateOf(container, state))) return false
-        await container.removeCgroups()
+        await container.clear()
       } else if (names.some((name) => all.indexOf(name) < all.indexOf(main))) return false
       for (const name of all) if (names.includes(name)) await state.removeFile(name)
     } finally {

@@ -99,11 +99,9 @@ async function killV1(os: Os, folder: string, log: Logger): Promise<void> {
   const status = await os.scratch.stat(folder)
   if (status === undefined) return
   if (status.links === 2) {
-    const [listed, [state = '']] = await Promise.all([
-      membersIn(os, folder),
-      os.files.readSmall([`${folder}/freezer.state`]),
-    ])
-    if (listed === '' && state.trim() === FREEZER_V1.thaw) return
+    const read = (file: string) => os.scratch.readText(`${folder}/${file}`).catch(() => undefined)
+    if ((await read('cgroup.procs')) === '' && (await read('freezer.state'))?.trim() === FREEZER_V1.thaw)
+      return
   }
   await killFrozen(os, folder, FREEZER_V1, log)
 }

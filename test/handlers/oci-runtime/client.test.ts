@@ -243,7 +243,7 @@ describe('ociRuntime', () => {
   it('deletes only containers whose state it has', async () => {
     const { os, runtime, argv } = client('runc')
     const spec = { Hooks: undefined }
-    const container = { id: 'c1', initPid: 42, cgroupPath: '/c1', spec, removeCgroups: async () => {} }
+    const container = { id: 'c1', initPid: 42, cgroupPath: '/c1', spec, clear: async () => {} }
     await runtime.delete(container, 0)
     await os.files.makeDirectories('/run/rt/state/c1')
     await runtime.delete(container, 0)

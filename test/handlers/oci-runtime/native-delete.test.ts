@@ -56,7 +56,7 @@ async function machine(kind: Kind, changed: Readonly<Record<string, string | und
   }
   const container: EndedContainer = {
     ...{ id: 'c1', initPid: 42, cgroupPath: '/pod/c1', spec: { Hooks: undefined } },
-    removeCgroups: async () => void steps.push('cgroups'),
+    clear: async () => void steps.push('cgroups'),
   }
   const remove = (one: Partial<EndedContainer> = {}) => native.delete({ ...container, ...one })
   return { os, binary, prints, steps, remove }
@@ -83,11 +83,11 @@ describe.each<Kind>(['runc', 'crun'])('NativeDelete of a container of %s', (kind
       os.files.removeFile = (path) => (steps.length >= done ? Promise.reject(died) : removeFile(path))
       os.files.removeDirectory = (path) =>
         steps.length >= done ? Promise.reject(died) : removeDirectory(path)
-      const removeCgroups = async () => {
+      const clear = async () => {
         if (steps.length >= done) throw died
         steps.push('cgroups')
       }
-      expect(await remove({ removeCgroups })).toBe(false)
+      expect(await remove({ clear })).toBe(false)
       os.files.removeFile = removeFile
       os.files.removeDirectory = removeDirectory
       expect(await remove()).toBe(true)
@@ -121,8 +121,8 @@ describe.each<Kind>(['runc', 'crun'])('NativeDelete of a container of %s', (kind
 
   it('leaves it to the runtime when a process has joined the cgroup', async () => {
     const { os, remove, steps } = await machine(kind)
-    const removeCgroups = () => Promise.reject(kernelError('rmdir', 'x', 'EBUSY'))
-    expect(await remove({ removeCgroups })).toBe(false)
+    const clear = () => Promise.reject(kernelError('rmdir', 'x', 'EBUSY'))
+    expect(await remove({ clear })).toBe(false)
     expect(steps).toEqual([])
     expect(os.files.has(`${FOLDER}/${main}`)).toBe(true)
   })
