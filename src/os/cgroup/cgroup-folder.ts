@@ -83,7 +83,7 @@ export async function lookAtMember(
 
 /** One write to cgroup.kill kills all processes in it and below it. Kernels before 5.14 lack that file. */
 async function killV2(os: Os, folder: string, log: Logger): Promise<void> {
-  const events = await os.files.readText(`${folder}/cgroup.events`).catch(() => '')
+  const events = await os.scratch.readText(`${folder}/cgroup.events`).catch(() => '')
   if (/^populated 0$/m.test(events) && !/^frozen 1$/m.test(events)) return
   if ((await os.files.stat(folder)) === undefined) return
   const killFile = `${folder}/cgroup.kill`

@@ -267,6 +267,19 @@ describe('CopyFile', () => {
       expect(pod.started.openFiles()).toEqual(files)
     })
 
+    it('in a storage of the container is dropped, too', async () => {
+      const options = ['lowerdir', 'upperdir', 'workdir'].map((name) => `${name}=/run/${name}`)
+      for (const option of options) mkdirSync(pod.started.inside(option.split('=')[1] ?? ''))
+      const stored = { driver: 'overlayfs', source: 'overlay', fstype: 'overlay', options }
+      const storages = [{ ...stored, mountPoint: `${SHARED}/owner/volume` }]
+      await pod.create('owner', ['true'], { storages })
+      await copy('owner/volume/file', half)
+      const left = () => readdirSync(pod.started.inside('/run/upperdir'))
+      expect(left()).toEqual([expect.stringMatching(/^\.copyfile-/)])
+      await pod.remove('owner')
+      expect(left()).toEqual([])
+    })
+
     it('begins anew at offset 0, and replaces what has the name at once', async () => {
       await copy('anew/file', text('old'))
       await copy('anew/file', half)
