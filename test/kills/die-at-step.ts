@@ -25,6 +25,8 @@ const FRAME_HEADER_BYTES = 10
 /** The first bytes of a frame hold the names of its service and method. */
 const HEAD_BYTES = 256
 const MOST_TOLD_APART = 20
+/** How many agents in a row may die before they have begun a new call. */
+const MOST_AGAIN = 3
 /** A signal is recorded before it is sent. One that is lost in between is not sent again (docs/reference/rpcs.md). */
 const BY_DESIGN = /^after .*: write requests\/SignalProcess 1$/
 /** Operations on files in memory (docs/recovery.md), and what Rename changes before it sets names. */
@@ -50,14 +52,14 @@ const rests = new Map<unknown, { bytes: Buffer; skip: number }>()
 const inFiles: string[] = []
 for (const line of linesOf(callsFile)) count(line)
 
-/** The latest call; `again` until the first new call, while a restarted agent restores and repeats open calls. */
-let call = deaths.length === 0 ? 'start' : 'again'
+/** The latest call. Until its first new call, an agent restores and repeats the open ones: `again` and the last one's method. */
+let call = deaths.length === 0 ? 'start' : `again ${methodIn(deaths.at(-1))}`
 let taken = new Map<string, number>()
 let isServing = false
 // vminit gives up after some agents in a row that never served, and a call must be answered before its deadline.
 const last = deaths.at(-1) ?? ''
 const mayDieEarly = !last.startsWith('early')
-const mayDieAgain = !last.includes(' again: ')
+const mayDieAgain = deaths.slice(-MOST_AGAIN).filter((death) => death.includes(' again ')).length < MOST_AGAIN
 
 if (deaths.length < plan.most) {
   replace(fs, 'rmSync', ([path]) => (isState(path) ? `remove ${nameOf(path)}` : undefined))
@@ -169,7 +171,7 @@ function replace(
 /** Dies at a chosen step that is new. */
 function dieOnce(step: string): void {
   if (died.has(step) || BY_DESIGN.test(step) || !isChosen(step)) return
-  if ((!isServing && !mayDieEarly) || (call === 'again' && !mayDieAgain)) return
+  if ((!isServing && !mayDieEarly) || (isAgain() && !mayDieAgain)) return
   fs.appendFileSync(diedFile, `${step}\n`)
   fs.appendFileSync(deathsFile, `${isServing ? 'late' : 'early'}, ${step}\n`)
   process.kill(process.pid, 'SIGKILL')
@@ -177,9 +179,17 @@ function dieOnce(step: string): void {
 
 /** Chooses only a third of the steps of restoring agents, unless all steps are chosen: all calls and callers share them. */
 function isChosen(step: string): boolean {
-  const chance = call === 'again' && plan.chance < 1 ? plan.chance / 3 : plan.chance
+  const chance = isAgain() && plan.chance < 1 ? plan.chance / 3 : plan.chance
   const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
   return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
+}
+
+function isAgain(): boolean {
+  return call.startsWith('again ')
+}
+
+function methodIn(death: string | undefined): string {
+  return /(?:before|after) (?:again )?(\w+)/.exec(death ?? '')?.[1] ?? ''
 }
 
 /** Data sockets are what the agent reads at no position. */
