@@ -17,6 +17,8 @@ import { basename, dirname, join, relative } from 'node:path'
 import { createInterface } from 'node:readline'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { messageOf } from '../base/errors.ts'
+import { AgentServiceDefinition } from '../gen/agent.ts'
+import { clientFor } from '../rpc/client.ts'
 import { ttrpcClient } from '../rpc/ttrpc/client.ts'
 import { BUNDLE_OPTIONS } from './bundle-options.ts'
 import { cached } from './cache.ts'
@@ -89,12 +91,12 @@ const apart: Plugin = {
   },
 }
 
-/** The cache is of an agent that has served a call, so it has the functions of a start and its first answer. */
+/** The cache is of an agent that has served a pod's first calls, so it has the functions of a start and of these calls. */
 export async function writeCodeCache(target: string): Promise<void> {
   const cache = join(target, 'agent-bundle.cache')
   const words = ['--random-seed=1', codeCacheScript, join(target, 'agent-bundle.cjs'), cache]
   try {
-    await withTemporaryFolder(tmpdir(), (folder) => runUntilAnswered(target, words, `${folder}/agent.sock`))
+    await withTemporaryFolder(tmpdir(), (folder) => rehearse(target, words, folder))
   } catch (error) {
     console.error(`build: no agent can run here, so agents will start 7 ms slower: ${messageOf(error)}`)
     rmSync(cache, { force: true })
@@ -102,23 +104,46 @@ export async function writeCodeCache(target: string): Promise<void> {
   execFileSync(pinnedNode(), words, { env: {} })
 }
 
-/** Runs an agent with an own /run. Throws when it does not boot. */
-async function runUntilAnswered(target: string, args: readonly string[], socket: string): Promise<void> {
-  const script = 'mount -t tmpfs tmpfs /run && exec env -i "$@"'
-  const agent = [pinnedNode(), ...args, '--server-addr', `unix://${socket}`]
-  const words = ['--mount', 'sh', '-c', script, 'sh', join(target, 'vminit'), '--', ...agent]
-  const running = spawn('unshare', words, { stdio: ['ignore', 'pipe', 'pipe'], timeout: 30_000 })
+/** Runs an agent with an own /run and no cgroups, and makes a pod's first calls. Throws when one is not answered. */
+async function rehearse(target: string, args: readonly string[], folder: string): Promise<void> {
+  const socket = join(folder, 'agent.sock')
+  const config = join(folder, 'agent.toml')
+  // A runtime that fails leaves no container here. The agent does most of its work before it.
+  writeFileSync(config, 'runtime = "/bin/false"\n')
+  const script = ['/run', '/sys/fs/cgroup'].map((path) => `mount -t tmpfs tmpfs ${path} && `).join('')
+  const agent = [pinnedNode(), ...args, '--server-addr', `unix://${socket}`, '--config', config]
+  const command = [`${script}exec env -i "$@"`, 'sh', join(target, 'vminit'), '--', ...agent]
+  const running = spawn('unshare', ['--mount', 'sh', '-c', ...command], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 30_000,
+  })
   let errors = ''
   running.stderr.on('data', (chunk: Buffer) => {
     errors += chunk.toString()
   })
-  const stopOnceBooted = async () => {
+  const callOnceBooted = async () => {
     for await (const line of createInterface(running.stdout)) {
-      if (line.includes('"booted"')) await checkAgent(socket).finally(() => running.kill())
+      if (line.includes('"booted"')) await beginPod(socket, folder).finally(() => running.kill())
     }
   }
-  const [[status, signal]] = await Promise.all([once(running, 'close'), stopOnceBooted()])
+  const [[status, signal]] = await Promise.all([once(running, 'close'), callOnceBooted()])
   if (status !== 0) throw new Error(`it ended with ${status ?? signal}: ${errors.trim()}`)
+}
+
+async function beginPod(path: string, root: string): Promise<void> {
+  await checkAgent(path)
+  const socket = connect(path)
+  await once(socket, 'connect')
+  const client = ttrpcClient(socket)
+  const agent = clientFor(AgentServiceDefinition, client)
+  const Process = { Args: ['/bin/true'], Env: ['PATH=/bin'], Cwd: '/', User: {}, Capabilities: {} }
+  const Mounts = [{ destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid'] }]
+  const Namespaces = ['mount', 'ipc', 'uts', 'pid'].map((Type) => ({ Type }))
+  const Resources = { Memory: { Limit: 2n ** 30n }, Devices: [{ Allow: false, Access: 'rwm' }] }
+  const OCI = { Version: '1.0.2', Root: { Path: root }, Process, Mounts, Linux: { Namespaces, Resources } }
+  await agent.createSandbox({ sandboxId: 'rehearsal', hostname: 'rehearsal' })
+  await agent.createContainer({ containerId: 'rehearsal', OCI }).catch(() => {})
+  client.close()
 }
 
 /** One Check at the socket of an agent. */

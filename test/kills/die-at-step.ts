@@ -177,7 +177,7 @@ function dieOnce(step: string): void {
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** Chooses only a third of the steps of restoring agents, unless all steps are chosen: all calls and callers share them. */
+/** Chooses only a third of the steps of restoring agents, unless all are chosen: each call has as many again. */
 function isChosen(step: string): boolean {
   const chance = isAgain() && plan.chance < 1 ? plan.chance / 3 : plan.chance
   const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
