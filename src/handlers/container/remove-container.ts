@@ -101,6 +101,7 @@ async function remove(
       log.warn('poststop hook failed', { containerId: container.id, error: hookFailure })
     }
     await Promise.all(parts.processes.tracked().map(({ stdio }) => stdio.close()))
+    // `clear` has done this, unless the runtime deleted the container by its program.
     await parts.release()
     for (const process of new Set([parts.init, ...parts.processes.tracked()])) process.forgetExit()
     // Answer before the record is removed: a call that is sent again would not find the container.
