@@ -1,6 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type GetResumeResponse, Identity } from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
+import { ConnectionLost } from '../../../src/base/errors.ts'
+import {
+  type GetResumeResponse,
+  Identity,
+  ResumedRequest,
+} from '../../../src/gen/microvm/agent/v1/lifecycle.ts'
 import { bind } from '../../support/containers/container-requests.ts'
 import { RemoteProcess } from '../../support/containers/pod.ts'
 import { type OtlpCollector, startCollector } from '../../support/host/otlp-collector.ts'
@@ -37,6 +42,19 @@ function card(index: number) {
     ...{ name: 'eth1', hwAddr: SECOND_MAC.replace(/00$/, `0${index}`), mtu: 1500n },
     IPAddresses: [{ address: `10.1.0.${index + 1}`, mask: '24' }],
   }
+}
+
+/** Resolves when the clone is repaired. A repair that the kernel's word began may close the caller's connection. */
+async function repaired(clone: MovableGuest, given: Parameters<typeof ResumedRequest.fromPartial>[0]) {
+  const repair = async () => {
+    const { number } = await clone.lifecycle.resumed(ResumedRequest.fromPartial(given))
+    return clone.lifecycle.getResume({ number, timeoutMs: 30_000 })
+  }
+  return repair().catch(async (error: unknown) => {
+    if (!(error instanceof ConnectionLost)) throw error
+    await clone.dialAgain()
+    return repair()
+  })
 }
 
 const eventsOf = ({ introspection }: Pick<MovableGuest, 'introspection'>, afterSequence = 0n) =>
@@ -138,8 +156,7 @@ describe.skipIf(cannotBoot() !== undefined)('a guest that stands still', () => {
       const clone = await saved.restore(index, generation(isSeeded ? 0 : index), moved)
       const identity = Identity.fromPartial({ hostname: `clone-${index}`, interfaces: [card(index)] })
       const seed = isSeeded ? randomBytes(32) : Buffer.alloc(0)
-      const { number } = await clone.lifecycle.resumed({ generation: `clone ${index}`, seed, identity })
-      const told = await clone.lifecycle.getResume({ number, timeoutMs: 30_000 })
+      const told = await repaired(clone, { generation: `clone ${index}`, seed, identity })
       expect(told, clone.consoleText()).toMatchObject({ state: 'ready', randomness: 'renewed' })
       const before = collector.spans.length
       const copy = new RemoteProcess(clone.agent, 'probe')

@@ -29,6 +29,8 @@ export interface MovableGuest {
   readonly rootSource: string
   readonly qmp: QmpClient
   consoleText(): string
+  /** Calls over a new connection from then on. */
+  dialAgain(): Promise<void>
   /** Makes another connection. Resolves once a Check over it is answered. */
   connect(): Promise<Pick<MovableGuest, 'introspection' | 'lifecycle'> & { close(): void }>
   /** Stops the machine; its host's time of day goes on by so much before the guest does. */
@@ -129,7 +131,8 @@ async function connected(machine: {
 }): Promise<Omit<MovableGuest, 'pause' | 'save'>> {
   const { child, qmp, port, consoleText } = machine
   const dialer = { connect: (signal: AbortSignal) => dial({ kind: 'tcp', host: '127.0.0.1', port }, signal) }
-  const connection = await connectAgent(dialer, limit())
+  let connection = await connectAgent(dialer, limit())
+  const current: Pick<TtrpcClient, 'call'> = { call: (...words) => connection.call(...words) }
   const rootSource = '05'
   const stop = async () => {
     connection.close()
@@ -139,18 +142,22 @@ async function connected(machine: {
     child.kill('SIGKILL')
     await ended
   }
+  const dialAgain = async () => {
+    connection.close()
+    connection = await connectAgent(dialer, limit())
+  }
   const connect = async () => {
     const other = await connectAgent(dialer, limit())
     return { ...clientsOf(other), close: () => other.close() }
   }
   return {
-    ...{ qmp, consoleText, rootSource, connect, stop },
-    agent: agentOf(connection),
-    ...clientsOf(connection),
+    ...{ qmp, consoleText, rootSource, dialAgain, connect, stop },
+    agent: agentOf(current),
+    ...clientsOf(current),
   }
 }
 
-function clientsOf(connection: TtrpcClient): Pick<MovableGuest, 'introspection' | 'lifecycle'> {
+function clientsOf(connection: Pick<TtrpcClient, 'call'>): Pick<MovableGuest, 'introspection' | 'lifecycle'> {
   return {
     introspection: clientFor(IntrospectionDefinition, connection),
     lifecycle: clientFor(LifecycleDefinition, connection),
