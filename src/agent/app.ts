@@ -258,12 +258,12 @@ function buildService(parts: AgentContext, onDestroyed: () => void): Service {
   const guest = {
     os,
     log,
-    runtime,
     initMode: given.init,
     version: packageJson.version,
     storageHandlers: STORAGE_DRIVER_NAMES,
     deviceHandlers: DEVICE_TYPES,
     supportsPolicy: () => policy.isSupported(),
+    supportsSeccomp: sandbox.runtime.seccomp.isSupported,
     hotplug,
     memAgent,
     events,

@@ -50,7 +50,7 @@ export interface CreateContext extends LaunchContext, ProcessEventContext {
   readonly sandboxState: SandboxLookup
   readonly containers: ContainerRegistry
   readonly containersCgroup: Pick<ContainersCgroup, 'path' | 'limit' | 'removeParents'>
-  readonly runtime: Pick<OciRuntime, 'create' | 'discardRun' | 'erase' | 'seccompFlags'>
+  readonly runtime: Pick<OciRuntime, 'create' | 'discardRun' | 'erase' | 'seccomp'>
   readonly storage: Pick<StorageHandlers, 'attach' | 'release' | 'isUsed' | 'mountPointsOf'>
   readonly devices: DeviceHandlers
   readonly sysctls: GuestSysctls

@@ -15,7 +15,7 @@ export async function guestSupport(
     isV2,
   }: {
     readonly os: Os
-    readonly runtime: Pick<OciRuntime, 'seccompFlags'>
+    readonly runtime: Pick<OciRuntime, 'seccomp'>
     readonly isV2: boolean
   },
   { Process: process, Linux: linux }: Spec,
@@ -25,7 +25,7 @@ export async function guestSupport(
   return {
     ...(await processSupport(os, { ...asked, selinux: asked.selinux || linux?.MountLabel !== '' })),
     hugePageSizes: await hugePageSizes(os, isV2, linux?.Resources),
-    seccompFlags: hasFlags ? await runtime.seccompFlags() : new Set(),
+    seccompFlags: hasFlags ? await runtime.seccomp.flags() : new Set(),
   }
 }
 

@@ -1,3 +1,4 @@
+import type { Logger } from '../../base/log.ts'
 import type { Hotplug } from '../../hotplug/wait-for-device.ts'
 import type { Os } from '../../os/os.ts'
 import type { EventLog } from '../../state/event-log.ts'
@@ -7,6 +8,7 @@ import type { MetricsContext } from './metrics/metrics.ts'
 
 export interface GuestContext extends DetailsContext {
   readonly os: Os
+  readonly log: Logger
   readonly hotplug: Hotplug
   readonly memAgent: MemAgent
   readonly figures: MetricsContext['figures']

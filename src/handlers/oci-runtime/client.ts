@@ -1,6 +1,5 @@
 import { LONGEST_TIMER_MS } from '../../base/abort.ts'
 import { messageOf } from '../../base/errors.ts'
-import { propertyOf } from '../../base/property-of.ts'
 import { inStep } from '../../base/step.ts'
 import type { Process, Spec } from '../../gen/oci.ts'
 import { type ContainerRules, deniedCalls } from '../../oci/denied-calls.ts'
@@ -19,7 +18,7 @@ import {
   RuntimeRuns,
 } from './run.ts'
 import { namingHooks } from './run-error.ts'
-import { RuntimeVersion } from './runtime-version.ts'
+import { RuntimeFile } from './runtime-program.ts'
 
 /**
  * The OCI runtime's command line, typed. Each call throws INTERNAL with the runtime's own error. A `signal` kills the runtime
@@ -71,7 +70,7 @@ export interface OciRuntime {
   erase(containerId: string): Promise<void>
   /** Warns when the runtime has known break-outs, and again when its program has changed. */
   warnOfHoles(): Promise<void>
-  seccompFlags(): Promise<ReadonlySet<string>>
+  readonly seccomp: RuntimeSeccomp
   list(): Promise<readonly string[]>
   /** A container that awaits its start waits at a fifo of the runtime. */
   hasStarted(containerId: string): Promise<boolean>
@@ -95,7 +94,7 @@ export interface OciRuntime {
 export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   const runs = new RuntimeRuns(os, options)
   const holes = new KnownHoles(os, options)
-  const native = new NativeDelete(os, options, holes.version)
+  const native = new NativeDelete(os, options, holes.file)
   const [stateRoot, calls] = [`${options.root}/state`, `${options.root}/calls`]
   let orphans: { readonly found: ReturnType<typeof orphanedRuns>; readonly sinceMs: number } | undefined
   const stateOf = (id: string) => os.files.lstat(`${stateRoot}/${id}`)
@@ -165,7 +164,7 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
       await os.files.removeTree(`${stateRoot}/${id}`)
     },
     warnOfHoles: () => holes.look(),
-    seccompFlags: () => seccompFlags(os, options),
+    seccomp: runtimeSeccomp(holes.file, options),
     // crun has folders of its own beside those of the containers, such as `.cache`.
     list: async () => (await os.files.list(stateRoot)).filter((name) => !name.startsWith('.')),
     killOrphans: (isContained) =>
@@ -173,43 +172,53 @@ export function ociRuntime(os: Os, options: RuntimeOptions): OciRuntime {
   }
 }
 
-const TIMEOUT_MS = 10_000
+export interface RuntimeSeccomp {
+  /** False, with a log line, when the runtime does not tell. */
+  isSupported(): Promise<boolean>
+  flags(): Promise<ReadonlySet<string>>
+}
 
 /** The flags of crun, whose `features` command lists none. */
-const CRUN_FLAGS = ['TSYNC', 'SPEC_ALLOW', 'LOG'].map((name) => `SECCOMP_FILTER_FLAG_${name}`)
+const CRUN_FLAGS = new Set(['TSYNC', 'SPEC_ALLOW', 'LOG'].map((name) => `SECCOMP_FILTER_FLAG_${name}`))
 
-/** The flags that the runtime's `features` command lists (OCI runtime specification, "Features Structure"). */
-async function seccompFlags(
-  { tools }: Pick<Os, 'tools'>,
-  { kind, binary }: RuntimeOptions,
-): Promise<ReadonlySet<string>> {
-  if (kind === 'crun') return new Set(CRUN_FLAGS)
-  const features = await tools.run([binary, 'features'], { timeoutMs: TIMEOUT_MS })
-  if (features.exitCode !== 0) return new Set()
-  const document: unknown = JSON.parse(features.stdout)
-  const listed = propertyOf(propertyOf(propertyOf(document, 'linux'), 'seccomp'), 'supportedFlags')
-  return new Set(Array.isArray(listed) ? listed.filter((flag) => typeof flag === 'string') : [])
+function runtimeSeccomp(file: RuntimeFile, { kind, binary: runtime, log }: RuntimeOptions): RuntimeSeccomp {
+  const found = async () => {
+    const program = await file.look()
+    if (program === undefined) throw new Error(`${runtime}: not found`)
+    return program
+  }
+  return {
+    isSupported: async () => {
+      try {
+        return await (await found()).supportsSeccomp()
+      } catch (error) {
+        log.warn('features of the runtime unknown', { runtime, error: messageOf(error) })
+        return false
+      }
+    },
+    flags: async () => (kind === 'crun' ? CRUN_FLAGS : await (await found()).seccompFlags()),
+  }
 }
 
 export class KnownHoles {
   readonly #options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>
-  readonly version: RuntimeVersion
+  readonly file: RuntimeFile
   #seen: string | undefined
 
   constructor(os: Pick<Os, 'tools' | 'scratch'>, options: Pick<RuntimeOptions, 'kind' | 'binary' | 'log'>) {
     this.#options = options
-    this.version = new RuntimeVersion(os, options.binary)
+    this.file = new RuntimeFile(os, options.binary)
   }
 
   /** Warns once per runtime program if it has known holes or reports no version. Never rejects. */
   async look(): Promise<void> {
     const { kind, binary: runtime, log } = this.#options
     try {
-      const program = await this.version.look()
+      const program = await this.file.look()
       if (this.#seen === (program?.file ?? '')) return
       this.#seen = program?.file ?? ''
       if (program === undefined) return log.warn('OCI runtime missing', { runtime })
-      const version = await program.version
+      const version = await program.version()
       const open = openAdvisories(kind, version)
       if (open.length === 0) return
       const advisories = open.map(({ id }) => id).join(' ')

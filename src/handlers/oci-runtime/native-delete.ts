@@ -3,7 +3,7 @@ import type { Spec } from '../../gen/oci.ts'
 import type { ScratchFolder } from '../../os/files/files.ts'
 import type { Os } from '../../os/os.ts'
 import type { RuntimeOptions } from './run.ts'
-import type { RuntimeVersion } from './runtime-version.ts'
+import type { RuntimeFile } from './runtime-program.ts'
 
 export interface EndedContainer {
   /** The runtime's id of the container, which was checked to be one component of a path. */
@@ -41,12 +41,12 @@ const STATE_BYTES = 1024 * 1024
 export class NativeDelete {
   readonly #os: Os
   readonly #options: Pick<RuntimeOptions, 'kind' | 'root'>
-  readonly #version: RuntimeVersion
+  readonly #program: RuntimeFile
 
-  constructor(os: Os, options: Pick<RuntimeOptions, 'kind' | 'root'>, version: RuntimeVersion) {
+  constructor(os: Os, options: Pick<RuntimeOptions, 'kind' | 'root'>, program: RuntimeFile) {
     this.#os = os
     this.#options = options
-    this.#version = version
+    this.#program = program
   }
 
   /** Resolves with false when the runtime must delete: for hooks, another version, an unexpected state or a failed step. */
@@ -91,7 +91,7 @@ export class NativeDelete {
   }
 
   async #isVerified(): Promise<boolean> {
-    const version = await (await this.#version.look())?.version
+    const version = await (await this.#program.look())?.version()
     return version !== undefined && VERIFIED_VERSIONS[this.#options.kind].includes(version)
   }
 }

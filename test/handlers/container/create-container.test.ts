@@ -329,6 +329,7 @@ describe('CreateContainer', () => {
     async function created(furnish: (os: FakeOs) => Promise<void>) {
       const { log, lines } = recordingLog()
       const made = await machineWithSandbox({ log: { ...log, with: () => log } })
+      await made.os.files.put('/usr/sbin/runc', '')
       await furnish(made.os)
       await made.handlers.createContainer(request(), neverAborted)
       const told = lines.filter(({ message }) => message === 'specification not followed')

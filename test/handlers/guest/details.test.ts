@@ -2,8 +2,11 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { cancelled, neverAborted } from '../../../src/base/abort.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { guestDetails } from '../../../src/handlers/guest/details.ts'
+import { ociRuntime } from '../../../src/handlers/oci-runtime/client.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
+const RUNC = '/usr/sbin/runc'
+const WITH_SECCOMP = 'runc version 1.3.6\nlibseccomp: 2.6.0\n'
 const BLOCK_SIZE = '/sys/devices/system/memory/block_size_bytes'
 const ASK_ALL = { memBlockSize: true, memHotplugProbe: true }
 const ASK_NOTHING = { memBlockSize: false, memHotplugProbe: false }
@@ -11,9 +14,10 @@ const ASK_NOTHING = { memBlockSize: false, memHotplugProbe: false }
 describe('GetGuestDetails', () => {
   let os: FakeOs
 
-  beforeEach(() => {
+  beforeEach(async () => {
     os = new FakeOs()
-    os.tools.script(([, command]) => (command === 'features' ? features(true) : undefined))
+    await os.files.put(RUNC, '')
+    os.tools.script(() => ({ stdout: WITH_SECCOMP }))
   })
 
   it('describes the agent', async () => {
@@ -57,15 +61,12 @@ describe('GetGuestDetails', () => {
   })
 
   describe('supportsSeccomp', () => {
-    it('asks the runtime once', async () => {
+    it('is read from the version of the runtime, which is asked for once', async () => {
+      os.tools.script(() => ({ stdout: WITH_SECCOMP }))
       const ask = guest()
-      await Promise.all([ask(ASK_NOTHING, neverAborted), ask(ASK_NOTHING, neverAborted)])
-      expect(os.tools.calls.map(({ argv }) => argv)).toEqual([['/usr/sbin/runc', 'features']])
-    })
-
-    it('is false when the runtime was built without seccomp', async () => {
-      os.tools.script(() => features(false))
-      await expect(seccomp()).resolves.toBe(false)
+      await Promise.all([ask(), ask()])
+      await expect(ask()).resolves.toMatchObject(supporting(true))
+      expect(os.tools.calls.map(({ argv }) => argv)).toEqual([[RUNC, '--version']])
     })
 
     it.each([
@@ -76,7 +77,32 @@ describe('GetGuestDetails', () => {
       os.tools.script(([, command]) =>
         command === 'features' ? { exitCode: 1, stderr: 'unknown command features' } : { stdout },
       )
-      await expect(seccomp()).resolves.toBe(supported)
+      await expect(guest()()).resolves.toMatchObject(supporting(supported))
+    })
+
+    it.each([true, false])(
+      'is read from the features of a runtime whose version does not tell: %j',
+      async (has) => {
+        os.tools.script(([, command]) =>
+          command === 'features' ? features(has) : { stdout: 'runsc version 20260101.0\nspec: 1.1.0\n' },
+        )
+        await expect(guest()()).resolves.toMatchObject(supporting(has))
+      },
+    )
+
+    it('is that of the program that has taken the place of another one', async () => {
+      os.tools.script(() => ({ stdout: WITH_SECCOMP }))
+      const ask = guest()
+      await expect(ask()).resolves.toMatchObject(supporting(true))
+      await os.files.put('/usr/sbin/other', '')
+      await os.files.rename('/usr/sbin/other', RUNC)
+      os.tools.script(() => features(false))
+      await expect(ask()).resolves.toMatchObject(supporting(false))
+    })
+
+    it('is false when the runtime is missing', async () => {
+      await os.files.removeTree(RUNC)
+      await expect(guest()()).resolves.toMatchObject(supporting(false))
     })
 
     it.each([
@@ -86,11 +112,11 @@ describe('GetGuestDetails', () => {
     ])('is false when the runtime %s, and the next call asks again', async (_, answer) => {
       os.tools.script(answer)
       const ask = guest()
-      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(false))
+      await expect(ask()).resolves.toMatchObject(supporting(false))
       os.tools.script(() => features(true))
-      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(true))
+      await expect(ask()).resolves.toMatchObject(supporting(true))
       os.tools.script(() => features(false))
-      await expect(ask(ASK_NOTHING, neverAborted)).resolves.toMatchObject(supporting(true))
+      await expect(ask()).resolves.toMatchObject(supporting(true))
     })
 
     it('is no longer waited for when the call is cancelled', async () => {
@@ -103,24 +129,23 @@ describe('GetGuestDetails', () => {
   })
 
   function guest() {
-    return guestDetails({
+    const runtime = ociRuntime(os, {
+      ...{ kind: 'runc', binary: RUNC, root: '/run/rt', log: silentLogger(), containerVsock: 'deny' },
+    })
+    const context = {
       os,
-      log: silentLogger(),
-      runtime: { binary: '/usr/sbin/runc' },
       initMode: true,
       version: '1.2.3',
       storageHandlers: ['local', 'blk'],
       deviceHandlers: ['scsi', 'blk'],
       supportsPolicy: () => true,
-    })
+      supportsSeccomp: runtime.seccomp.isSupported,
+    }
+    return (request = ASK_NOTHING, signal = neverAborted) => guestDetails(context, request, signal)
   }
 
   function details(request: typeof ASK_ALL) {
-    return guest()(request, neverAborted)
-  }
-
-  async function seccomp() {
-    return (await details(ASK_NOTHING)).agentDetails?.supportsSeccomp
+    return guest()(request)
   }
 })
 

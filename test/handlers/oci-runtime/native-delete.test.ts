@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { Hooks } from '../../../src/gen/oci.ts'
 import { type EndedContainer, NativeDelete } from '../../../src/handlers/oci-runtime/native-delete.ts'
-import { RuntimeVersion } from '../../../src/handlers/oci-runtime/runtime-version.ts'
+import { RuntimeFile } from '../../../src/handlers/oci-runtime/runtime-program.ts'
 import { kernelError } from '../../../src/os/errors.ts'
 import { FakeOs } from '../../support/fakes/fake-os.ts'
 
@@ -43,7 +43,7 @@ async function machine(kind: Kind, changed: Readonly<Record<string, string | und
   for (const [name, text] of Object.entries({ ...FILES[kind], ...changed })) {
     if (text !== undefined) await os.files.put(`${FOLDER}/${name}`, text)
   }
-  const native = new NativeDelete(os, { kind, root: '/run/rt' }, new RuntimeVersion(os, binary))
+  const native = new NativeDelete(os, { kind, root: '/run/rt' }, new RuntimeFile(os, binary))
   const steps: string[] = []
   const { removeFile, removeDirectory } = os.files
   os.files.removeFile = (path) => {

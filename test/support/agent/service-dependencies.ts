@@ -70,8 +70,9 @@ export async function serviceDependencies(
       ...{ restarts: 0, startedMs: 0, features: async () => [], programs: ['/usr/sbin/runc'] },
     },
     guest: {
-      ...{ os, log, hotplug, runtime: context.config.runtime, initMode: true, version: '1.2.3' },
+      ...{ os, log, hotplug, initMode: true, version: '1.2.3' },
       ...{ storageHandlers: [], deviceHandlers: [], supportsPolicy: () => policy.isSupported() },
+      supportsSeccomp: context.runtime.seccomp.isSupported,
       ...{ events: context.events, figures: noFigures() },
       memAgent: createMemAgent({
         ...{ os, log, state: context.state, targets: () => [], vminit: '/vminit' },

@@ -12,11 +12,10 @@ import { cancellable, finishing, NO_DISK, type ServiceMethods } from '../rpc.ts'
 
 export function guestMethods(guest: GuestContext, lifecycle: Pick<Lifecycle, 'clockWasSet'>) {
   const { files, system, volumes } = guest.os
-  const details = guestDetails(guest)
   const metrics = createMetrics(guest)
   const devices = { ...guest.os, ...guest.hotplug }
   return {
-    getGuestDetails: cancellable('read', (request, { signal }) => details(request, signal)),
+    getGuestDetails: cancellable('read', (request, { signal }) => guestDetails(guest, request, signal)),
     getMetrics: cancellable('read', async (_request, { signal }) => ({ metrics: await metrics(signal) })),
 
     // Journaled, because the kernel refuses a block that was probed before.
