@@ -13,14 +13,19 @@ import { ADMIN } from '../../../support/wing/requests.ts'
 import { SuspendedWing } from '../../../support/wing/suspended-wing.ts'
 import { FakeWing } from '../../../support/wing/wing.ts'
 
-/** Resolves when a guest that stood still has a daemon whose threads are this process's, and the wing has dealt with it. */
+/**
+ * Resolves when a guest that stood still has a daemon whose threads are this process's, until its device has been asked to leave, and
+ * the wing has dealt with it.
+ */
 async function goesDeaf({ holders }: FakeWing, instances: Instances): Promise<void> {
   let looks = 0
+  const isDeaf = () => !holders.qemu.commands.includes('device_del')
   for (const holder of holders.running.values()) {
     const children = holder.children.bind(holder)
     holder.children = async () => {
       looks += 1
-      return [...(await children()), { name: 'vsock', pid: process.pid, exit: undefined }]
+      const deaf = isDeaf() ? [{ name: 'vsock', pid: process.pid, exit: undefined }] : []
+      return [...(await children()), ...deaf]
     }
   }
   const changeTo = (change: Change) => instances.changeState({ key: 'web', change, graceMs: 0 }, ADMIN)
