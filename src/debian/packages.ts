@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { messageOf } from '../base/errors.ts'
 import { temporaryRoot } from '../build/project.ts'
 import { withTemporaryFolder } from '../build/temporary-folder.ts'
@@ -88,19 +89,36 @@ async function download(request: FetchRequest): Promise<Resolved> {
 
 async function refreshed({ suite, progress }: FetchRequest): Promise<PrivateApt> {
   const apt = await openPrivateApt(suite)
+  await readLists(apt, progress)
+  return apt
+}
+
+/** The lists of a mirror that is being renewed do not fit together for some seconds, so that they are read once more. */
+export async function readLists(
+  { suite, run }: Pick<PrivateApt, 'suite' | 'run'>,
+  progress: FetchRequest['progress'],
+  pauseMs = 15_000,
+): Promise<void> {
   progress(`reading the package lists of Debian ${suite}`)
   const update = ['--quiet', 'update', '--error-on=any']
   try {
-    await apt.run('apt-get', update)
+    await run('apt-get', update)
   } catch (error) {
-    if (!messageOf(error).includes('is expired')) throw error
-    // The lists of a mirror that lags behind are signed too: only the newest versions may be missing.
-    progress(
-      `the mirror's lists of Debian ${suite} are past their date: using them, with their signatures checked`,
-    )
-    await apt.run('apt-get', [...update, '-o', 'Acquire::Check-Valid-Until=false'])
+    const reason = messageOf(error)
+    if (reason.includes('is expired')) {
+      // The lists of a mirror that lags behind are signed too: only the newest versions may be missing.
+      progress(
+        `the mirror's lists of Debian ${suite} are past their date: using them, with their signatures checked`,
+      )
+      update.push('-o', 'Acquire::Check-Valid-Until=false')
+    } else if (reason.includes('index files failed to download')) {
+      progress(
+        `the mirror's lists of Debian ${suite} are not whole: reading them again in ${pauseMs / 1000} s`,
+      )
+      await delay(pauseMs)
+    } else throw error
+    await run('apt-get', update)
   }
-  return apt
 }
 
 async function choose(apt: PrivateApt, request: FetchRequest): Promise<Map<string, PackageVersion>> {
