@@ -4,7 +4,7 @@ import type { Os } from '../../os/os.ts'
 
 const TIMEOUT_MS = 10_000
 
-/** What a program of the OCI runtime tells of itself. It is asked once, and again after a failure, with which calls reject. */
+/** What a program of the OCI runtime tells of itself. An answer is kept; a call that gets none rejects, and the next asks again. */
 export interface RuntimeProgram {
   /** Differs when another file has taken its place. */
   readonly file: string
@@ -61,7 +61,7 @@ function runtimeProgram({ tools }: Pick<Os, 'tools'>, binary: string, file: stri
   }
 }
 
-/** Keeps the answer, but no failure: the next call asks again. */
+/** Keeps an answer, and no failure. */
 function untilAnswered<T>(ask: () => Promise<T>): () => Promise<T> {
   let answer: Promise<T> | undefined
   const failed = (error: unknown) => {
