@@ -1,5 +1,6 @@
 import { AgentError, messageOf } from '../../base/errors.ts'
 import type { Identity } from '../../gen/microvm/agent/v1/lifecycle.ts'
+import type { Repair } from '../../gen/state/lifecycle.ts'
 import type { Os } from '../../os/os.ts'
 import type { EventLog } from '../../state/event-log.ts'
 import { type HostClock, isBehind } from './host-clock.ts'
@@ -74,18 +75,27 @@ function holdsContainers(trigger: RepairUnderWay['trigger'], identity: Identity 
 }
 
 async function dropConnections(
-  { connections, streams }: RepairParts,
-  { trigger, peer, askedNs }: RepairUnderWay,
+  { connections, streams, record }: RepairParts,
+  repair: RepairUnderWay,
 ): Promise<StepOutcome> {
+  const { trigger } = repair
   if (trigger === 'device') return { state: 'skipped', reason: 'the kernel has reset them' }
+  // The kernel's line may be read after the call, whose connection is new all the same.
+  const { peer, askedNs } = (trigger === 'kernel' ? callOfSameRestore(record, repair) : undefined) ?? repair
   const count = connections()?.dropOlder(peer, askedNs) ?? 0
   // The kernel's word comes before a new device does.
   if (trigger === 'call') await streams.dialAgain()
   return count === 0 ? { state: 'done' } : { state: 'done', reason: `${count} closed` }
 }
 
-/** How long before a call the kernel's own line may have been, in which it says that it has reseeded itself. */
+/** How far apart a call and the kernel's own line may be, in which it says that it has reseeded itself. */
 const SAME_RESTORE_NS = 10_000_000_000n
+
+function callOfSameRestore({ fields }: LifecycleRecord, { askedNs }: RepairUnderWay): Repair | undefined {
+  const isNear = (ns: bigint) => askedNs - ns <= SAME_RESTORE_NS && ns - askedNs <= SAME_RESTORE_NS
+  return fields.repairs.findLast((each) => each.told?.trigger === 'call' && isNear(each.askedNs))
+}
+
 const SEED_BYTES = 64
 
 async function renewKernelRandom({ os, record }: RepairParts, repair: RepairUnderWay): Promise<StepOutcome> {
@@ -97,7 +107,7 @@ async function renewKernelRandom({ os, record }: RepairParts, repair: RepairUnde
       await system.addEntropy(Buffer.concat([request.seed, Buffer.from(request.generation)]))
       return renewed(told, "the host's seed")
     }
-    if (trigger === 'kernel' || isAfterKernel(record, repair.number, askedNs)) return renewed(told, 'vmgenid')
+    if (trigger === 'kernel' || isAfterKernel(record, repair)) return renewed(told, 'vmgenid')
     const signal = AbortSignal.timeout(HARDWARE_MS)
     await system.addEntropy(await system.hardwareRandom(SEED_BYTES, signal))
     return renewed(told, '/dev/hwrng')
@@ -117,9 +127,11 @@ function renewed(told: RepairUnderWay['told'], by: string): StepOutcome {
   return { state: 'done', reason: `by ${by}` }
 }
 
-/** Whether the repair right before this one was the kernel's, of the same moment. */
-function isAfterKernel({ fields }: LifecycleRecord, number: bigint, askedNs: bigint): boolean {
-  const before = fields.repairs.find(({ told }) => told?.number === number - 1n)
+/** Whether the kernel told of the same restore before. No other call has told of one since. */
+function isAfterKernel({ fields }: LifecycleRecord, { number, askedNs }: RepairUnderWay): boolean {
+  const before = fields.repairs.findLast(
+    ({ told }) => told !== undefined && told.number < number && told.trigger !== 'device',
+  )
   return before?.told?.trigger === 'kernel' && askedNs - before.askedNs <= SAME_RESTORE_NS
 }
 

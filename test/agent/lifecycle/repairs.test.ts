@@ -96,6 +96,17 @@ describe('a repair', () => {
     expect(guest.dropped).toEqual([''])
   })
 
+  it('closes no connection of a call for the word of the kernel that comes after it, of the same restore', async () => {
+    const guest = await restoredGuest()
+    await resumed(guest, { generation: 'a', seed: SEED })
+    for (const afterMs of [20, 9_000, 2_000]) {
+      guest.os.clock.advance(afterMs)
+      guest.os.kernelLog.say(FORKED)
+      expect(await last(guest)).toMatchObject({ trigger: 'kernel', state: 'ready' })
+    }
+    expect(guest.dropped).toEqual([call.peer, call.peer, call.peer, ''])
+  })
+
   it('is not begun by a line of the kernel that ends in the text of a program', async () => {
     const guest = await restoredGuest()
     guest.os.kernelLog.say(`process '${FORKED}`)
@@ -211,6 +222,18 @@ describe('randomness', () => {
     await settle()
     guest.os.clock.advance(11_000)
     expect(await resumedLater(guest, 'b')).toMatchObject({ randomness: 'shared' })
+  })
+
+  it('is renewed by the kernel itself before a device goes and the call comes, but for the first call only', async () => {
+    const guest = await restoredGuest()
+    guest.os.kernelLog.say(FORKED)
+    await settle()
+    guest.os.clock.advance(20)
+    guest.os.uevents.send(DEVICE)
+    await settle()
+    expect(await resumed(guest, { generation: 'a' })).toMatchObject({ number: 3n, randomness: 'renewed' })
+    guest.os.clock.advance(20)
+    expect(await resumedLater(guest, 'b')).toMatchObject({ number: 4n, randomness: 'shared' })
   })
 
   it('is renewed by the kernel itself a moment after the call', async () => {

@@ -80,7 +80,8 @@ describe('Lifecycle over a connection that a repair drops', () => {
     const dropped = await services.transport.dialTtrpc()
     const old = over(dropped)
     const first = await old.resumed({ generation: 'a', seed: SEED })
-    // The kernel's word comes while the caller still has its old connection.
+    // The kernel's word of another restore comes while the caller still has its old connection.
+    services.os.clock.advance(11_000)
     services.os.kernelLog.say('random: crng reseeded due to virtual machine fork')
     const late = old.resumed({ generation: 'b', seed: SEED })
     late.catch(() => {})
