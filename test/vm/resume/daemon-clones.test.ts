@@ -148,32 +148,30 @@ describe.skipIf(cannotBoot() !== undefined).each(['copied', 'private'] as const)
     const clone = async (request: DeepPartial<CloneInstanceRequest>) =>
       (await client.instances.cloneInstance(CloneInstanceRequest.fromPartial(request))).instances
 
-    it.runIf(form === 'copied')(
-      'are of a machine that goes on after a snapshot with memory, and goes back to it',
-      async () => {
-        const answers = async (line: string) => {
-          const connection = await connected('web')
-          const lines = await ask(new RemoteProcess(agentOf(connection), 'probe'), line)
-          connection.close()
-          return lines
-        }
-        await answers('kept=before; echo before > /kept; sync')
-        const request = { key: 'web', name: 'ready', memory: true, quiesce: true }
-        const { snapshot } = await client.instances.snapshot(request)
-        expect(snapshot).toMatchObject({ memory: true, consistency: Consistency.FILE_SYSTEM })
-        expect(Number(snapshot?.waitingUs)).toBeGreaterThan(Number(snapshot?.stillUs))
-        expect(await answers('echo $kept; kept=after; echo after > /kept; sync')).toEqual(['before'])
-        await client.instances.changeState({ key: 'web', change: Change.KILL })
-        await client.instances.revert({ key: 'web', name: 'ready' })
-        expect(await answers('echo $kept; cat /kept')).toEqual(['before', 'before'])
+    it('are of a machine that goes on after a snapshot with memory, and goes back to it', async (context) => {
+      context.skip(form !== 'copied', 'the form of clones changes no snapshot')
+      const answers = async (line: string) => {
         const connection = await connected('web')
-        const { state: repaired, trigger } = await clientFor(LifecycleDefinition, connection).getResume({})
-        expect({ repaired, trigger }).toEqual({ repaired: 'ready', trigger: 'call' })
+        const lines = await ask(new RemoteProcess(agentOf(connection), 'probe'), line)
         connection.close()
-        await client.instances.removeSnapshot({ key: 'web', name: 'ready' })
-        expect(await client.instances.listSnapshots({ key: 'web' })).toEqual({ snapshots: [], layers: [] })
-      },
-    )
+        return lines
+      }
+      await answers('kept=before; echo before > /kept; sync')
+      const request = { key: 'web', name: 'ready', memory: true, quiesce: true }
+      const { snapshot } = await client.instances.snapshot(request)
+      expect(snapshot).toMatchObject({ memory: true, consistency: Consistency.FILE_SYSTEM })
+      expect(Number(snapshot?.waitingUs)).toBeGreaterThan(Number(snapshot?.stillUs))
+      expect(await answers('echo $kept; kept=after; echo after > /kept; sync')).toEqual(['before'])
+      await client.instances.changeState({ key: 'web', change: Change.KILL })
+      await client.instances.revert({ key: 'web', name: 'ready' })
+      expect(await answers('echo $kept; cat /kept')).toEqual(['before', 'before'])
+      const connection = await connected('web')
+      const { state: repaired, trigger } = await clientFor(LifecycleDefinition, connection).getResume({})
+      expect({ repaired, trigger }).toEqual({ repaired: 'ready', trigger: 'call' })
+      connection.close()
+      await client.instances.removeSnapshot({ key: 'web', name: 'ready' })
+      expect(await client.instances.listSnapshots({ key: 'web' })).toEqual({ snapshots: [], layers: [] })
+    })
 
     it('are of one moment of a machine that goes on', async () => {
       const answers = async (key: string, line: string) => {
