@@ -179,7 +179,8 @@ function dieOnce(step: string): void {
 
 /** Chooses only a third of the steps of restoring agents, unless all are chosen: each call has as many again. */
 function isChosen(step: string): boolean {
-  const chance = isAgain() && plan.chance < 1 ? plan.chance / 3 : plan.chance
+  if (plan.chance >= 1) return true
+  const chance = isAgain() ? plan.chance / 3 : plan.chance
   const mixed = [...step].reduce((sum, letter) => Math.imul(sum ^ letter.charCodeAt(0), 16777619), plan.seed)
   return (Math.imul(mixed ^ (mixed >>> 15), 0x2c1b3c6d) >>> 0) / 2 ** 32 < chance
 }

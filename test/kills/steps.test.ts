@@ -4,7 +4,7 @@ import { AS_LONG_AS_ASKED_MS, randomOf, shareOf, Tally } from '../support/kills/
 import { temporaryFolder } from '../support/temporary-folder.ts'
 import { replayWithDeaths } from './steps.ts'
 
-const MOST_IN_A_REPLAY = 30
+const MOST_IN_A_REPLAY = 60
 const MOST_FAILURES = 20
 /** The steps of a small caller, before and after; a small share is spread over them. */
 const STEPS = 150
