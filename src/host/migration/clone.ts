@@ -25,8 +25,19 @@ export interface CloneParts extends ResumeParts {
 
 /** Checks a saved machine of which a clone is to be made. The saved one stays as it is. */
 export async function openClone(init: SavedInit, parts: CloneParts): Promise<SavedContent> {
-  const { atStep, checked, folder, keepers, withoutAgent } = parts
+  const { folder } = parts
   await refuseClaimed(folder)
+  try {
+    return await openUnclaimed(init, parts)
+  } catch (error) {
+    // It may have been resumed meanwhile, which takes its files away.
+    await refuseClaimed(folder)
+    throw error
+  }
+}
+
+async function openUnclaimed(init: SavedInit, parts: CloneParts): Promise<SavedContent> {
+  const { atStep, checked, folder, keepers, withoutAgent } = parts
   const { manifest, ...content } = await openSaved(init, parts, async (name, paths, check) => {
     const looks = await looksOf(paths)
     if (checked.get(name) === looks) return

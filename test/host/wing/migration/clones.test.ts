@@ -3,12 +3,14 @@ import { existsSync, readdirSync, readFileSync, truncateSync, utimesSync, writeF
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, it } from 'vitest'
+import { AgentError } from '../../../../src/base/errors.ts'
 import {
   ChangeStateRequest_Change as Change,
   CloneInstanceRequest,
   type DeepPartial,
   type Instance,
   PlugRequest,
+  SavedInit,
   State,
   SuspendInstanceRequest,
 } from '../../../../src/gen/microvm/instance/v1/instance.ts'
@@ -17,6 +19,8 @@ import { readRing } from '../../../../src/host/instance/holder/holder-files.ts'
 import { findHolder } from '../../../../src/host/instance/holder/start-holder.ts'
 import { stepKey, stepRow } from '../../../../src/host/instance/record/instance-record.ts'
 import { memoryRegistry } from '../../../../src/host/instance/registry/memory-registry.ts'
+import { openClone } from '../../../../src/host/migration/clone.ts'
+import { readManifest } from '../../../../src/host/migration/manifest.ts'
 import { factsOf } from '../../../../src/host/migration/memory-file.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { CountingMachines } from '../../../support/wing/counting-machine.ts'
@@ -275,6 +279,26 @@ describe('clones of a machine that was saved', () => {
     utimesSync(disk, new Date(), new Date())
     await refused('root: was written since')
     await expect(clone({}, { saved: 'other' })).rejects.toMatchObject({ code: 'NOT_FOUND' })
+  })
+
+  it('are refused, by its name, when an instance takes the memory before its keeper', async () => {
+    await host.make()
+    const { folder } = await host.suspend()
+    const { host: facts } = await readManifest(folder)
+    const keep = async (_id: string, path: string) => {
+      await host.resume()
+      expect(existsSync(path)).toBe(false)
+      throw new AgentError('NOT_FOUND', `memory of ${path}: ENOENT`)
+    }
+    const unused = { release: () => {}, end: noCheck, endUnused: noCheck, endOthers: noCheck }
+    const opened = openClone(SavedInit.fromPartial({ name: 'one' }), {
+      ...{ folder, host: facts, atStep: noCheck, checked: new Map(), withoutAgent: true },
+      keepers: { ...unused, keep },
+    })
+    await expect(opened).rejects.toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      message: expect.stringContaining('was resumed already, as instance web'),
+    })
   })
 
   it('that cannot be made are undone, and the others stay', async () => {
