@@ -132,9 +132,12 @@ describe('a pod', () => {
       ({ parent, pid }) =>
         parent === pod.started.vminitPid && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--broker'),
     )
+    const init = initPidOf(pod.started, 'counting')
     process.kill(broker?.pid ?? 0, 'SIGKILL')
     await expect.poll(() => freezerOf('counting')).toBe('THAWED')
     write()
+    // A guest is off now; here the container goes on.
+    process.kill(init, 'SIGKILL')
   })
 
   it('is thawed when it is stopped, and by DestroySandbox', async () => {

@@ -8,7 +8,6 @@ import {
   readFileSync,
   readlinkSync,
   realpathSync,
-  rmdirSync,
   writeFileSync,
 } from 'node:fs'
 import { connect, type Socket } from 'node:net'
@@ -27,6 +26,7 @@ import { ttrpcClient } from '../../../src/rpc/ttrpc/client.ts'
 import { type AgentLog, readLog } from '../log-lines.ts'
 import { policyAddonFolder } from '../os/policy-addon.ts'
 import { endChild, processes } from '../processes.ts'
+import { removeCgroups } from '../remove-cgroups.ts'
 import { hostRuntime, isOfImage } from './host-runtimes.ts'
 import type { NetworkNamespace } from './network-namespace.ts'
 
@@ -156,32 +156,19 @@ export async function startAgent(
     stop: async () => {
       connection.close()
       await endChild(child)
-      removeCgroups(`containers-${pid}`)
+      await removeCgroups(cgroupsNamed(`containers-${pid}`))
       removeTemporaryFolder(folder)
       if (installed !== built) removeTemporaryFolder(installed)
     },
   }
 }
 
-/** Removes an ended agent's cgroups, which in a guest remain until the power-off. */
-function removeCgroups(name: string): void {
+/** The cgroups of an ended agent's containers, which in a guest remain until the power-off. */
+function cgroupsNamed(name: string): readonly string[] {
   const root = '/sys/fs/cgroup'
-  for (const hierarchy of ['', ...readdirSync(root)]) {
-    const folder = join(root, hierarchy, name)
-    if (existsSync(folder)) removeCgroup(folder)
-  }
-}
-
-/** Leaves a cgroup with processes, because a test that expects none looks for them. */
-function removeCgroup(folder: string): void {
-  for (const entry of readdirSync(folder, { withFileTypes: true })) {
-    if (entry.isDirectory()) removeCgroup(join(folder, entry.name))
-  }
-  try {
-    rmdirSync(folder)
-  } catch (error) {
-    if (errnoOf(error) !== 'EBUSY') throw error
-  }
+  return ['', ...readdirSync(root)]
+    .map((hierarchy) => join(root, hierarchy, name))
+    .filter((folder) => existsSync(folder))
 }
 
 function settingsOf(options: Parameters<typeof startAgent>[0] & object): string {

@@ -17,11 +17,12 @@ import { endpointText } from '../../../../src/host/tls/endpoint.ts'
 import { clientFor } from '../../../../src/rpc/client.ts'
 import { microvm } from '../../../support/microvm/run-microvm.ts'
 import { endChild } from '../../../support/processes.ts'
+import { removeCgroups } from '../../../support/remove-cgroups.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { startControllerProcess } from '../../../support/wing/controller/controller-process.ts'
 import { freePorts } from '../../../support/wing/controller/etcd.ts'
 import { credentialsOf, startControllers } from '../../../support/wing/controller/test-controllers.ts'
-import { leftovers } from '../../../support/wing/leftovers.ts'
+import { cgroupsOf, leftovers } from '../../../support/wing/leftovers.ts'
 import { HypervisorHost } from '../../../support/wing/moves/hypervisor-host.ts'
 
 const WAIT_MS = 120_000
@@ -45,6 +46,8 @@ describe('microvm hypervisor with a controller', () => {
   afterEach(async () => {
     await Promise.all([a.end(), b.end()])
     await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
+    // No daemon comes after a killed one.
+    await removeCgroups([a, b].flatMap(({ state }) => cgroupsOf(state)))
   })
 
   /** Resolves once controllers know that it awaits its machine. */

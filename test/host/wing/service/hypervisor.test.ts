@@ -8,6 +8,7 @@ import { instanceJson } from '../../../../src/microvm/machines/command.ts'
 import { answerImage, makeCertificate, serve } from '../../../support/host-wing/image-server.ts'
 import { daemonClient } from '../../../support/host-wing/running-daemon.ts'
 import { processState } from '../../../support/processes.ts'
+import { removeCgroups } from '../../../support/remove-cgroups.ts'
 import { temporaryFolder } from '../../../support/temporary-folder.ts'
 import { BOOTED, bootDisk } from '../../../support/wing/boot-disk.ts'
 import {
@@ -15,7 +16,7 @@ import {
   startHypervisor,
   untilPrinted,
 } from '../../../support/wing/hypervisor-process.ts'
-import { leftovers } from '../../../support/wing/leftovers.ts'
+import { cgroupsOf, leftovers } from '../../../support/wing/leftovers.ts'
 import { ip } from '../../../support/wing/made-machine.ts'
 
 const MIB = 2 ** 20
@@ -56,6 +57,8 @@ describe('microvm hypervisor', () => {
       await ended
     }
     await expect.poll(() => leftovers(folder).filter((line) => /^\d/.test(line))).toEqual([])
+    // No daemon comes after the killed one.
+    await removeCgroups(cgroupsOf(state))
   })
 
   function start(
