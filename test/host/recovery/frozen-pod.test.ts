@@ -10,7 +10,7 @@ import {
   inNamespaceOf,
   startPod,
 } from '../../support/host/agent-pod.ts'
-import { processes } from '../../support/processes.ts'
+import { processes, signalThose } from '../../support/processes.ts'
 import { temporaryFolder } from '../../support/temporary-folder.ts'
 
 const DISK = '/run/kata-containers/disk'
@@ -137,7 +137,7 @@ describe('a pod', () => {
     await expect.poll(() => freezerOf('counting')).toBe('THAWED')
     write()
     // A guest is off now; here the container goes on.
-    process.kill(init, 'SIGKILL')
+    signalThose([init], 'SIGKILL')
   })
 
   it('is thawed when it is stopped, and by DestroySandbox', async () => {
